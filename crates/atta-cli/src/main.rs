@@ -1,0 +1,2 @@
+//! atta
+fn main() {}

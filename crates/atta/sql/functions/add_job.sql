@@ -1,0 +1,102 @@
+-- Adds one job, or changes the one that has its key. Returns the job; never null.
+-- Keyed jobs in the modes replace and preserve_run_at are left to add_jobs, and so are wrong arguments, which it
+-- knows how to refuse. What stays is one insert, and lookups that write nothing when task and queue exist.
+create or replace function {schema}.add_job(
+  identifier text,
+  payload json default null,
+  queue_name text default null,
+  run_at timestamptz default null,
+  max_attempts integer default null,
+  job_key text default null,
+  priority integer default null,
+  flags text[] default null,
+  job_key_mode text default 'replace'
+)
+returns {schema}._private_jobs
+as $atta$
+-- {functions_marker}
+#variable_conflict use_column
+declare
+  mode constant text := coalesce(add_job.job_key_mode, 'replace');
+  v_task_id integer;
+  v_queue_id integer;
+  v_job {schema}._private_jobs;
+begin
+  if add_job.job_key is not null and mode not in ('replace', 'preserve_run_at', 'unsafe_dedupe') then
+    raise exception using
+      errcode = 'GWBKM',
+      message = format('invalid job_key_mode: %L', add_job.job_key_mode),
+      hint = 'It must be ''replace'', ''preserve_run_at'' or ''unsafe_dedupe''.';
+  end if;
+  if add_job.max_attempts > 32767 or add_job.priority not between -32768 and 32767 then
+    raise exception using
+      errcode = 'numeric_value_out_of_range',
+      message = case
+        when add_job.max_attempts > 32767 then format('invalid max_attempts: %s', add_job.max_attempts)
+        else format('invalid priority: %s', add_job.priority)
+      end,
+      hint = 'max_attempts must be between 1 and 32767, priority between -32768 and 32767.';
+  end if;
+
+  if (add_job.job_key is not null and mode <> 'unsafe_dedupe')
+    or add_job.identifier is null
+    or length(add_job.identifier) > 128
+    or length(add_job.queue_name) > 128
+    or length(add_job.job_key) not between 1 and 512
+    or add_job.max_attempts < 1
+  then
+    select added.*
+    into v_job
+    from {schema}.add_jobs(
+      array[row(
+        add_job.identifier,
+        add_job.payload,
+        add_job.queue_name,
+        add_job.run_at,
+        (case when add_job.max_attempts < -32768 then -32768 else add_job.max_attempts end)::smallint,
+        add_job.job_key,
+        add_job.priority::smallint,
+        add_job.flags
+      )::{schema}.job_spec],
+      mode = 'preserve_run_at'
+    ) as added;
+    return v_job;
+  end if;
+
+  loop
+    select id into v_task_id from {schema}._private_tasks where identifier = add_job.identifier;
+    exit when found;
+    insert into {schema}._private_tasks (identifier) values (add_job.identifier) on conflict do nothing;
+  end loop;
+  loop
+    exit when add_job.queue_name is null;
+    select id into v_queue_id from {schema}._private_job_queues where queue_name = add_job.queue_name;
+    exit when found;
+    insert into {schema}._private_job_queues (queue_name) values (add_job.queue_name) on conflict do nothing;
+  end loop;
+
+  insert into {schema}._private_jobs as job (
+    job_queue_id, task_id, payload, run_at, max_attempts, key, priority, flags
+  )
+  values (
+    v_queue_id,
+    v_task_id,
+    coalesce(add_job.payload, '{}'::json),
+    coalesce(add_job.run_at, now()),
+    coalesce(add_job.max_attempts, 25),
+    add_job.job_key,
+    coalesce(add_job.priority, 0),
+    (select jsonb_object_agg(flag, true) from unnest(add_job.flags) as flag)
+  )
+  -- Only unsafe_dedupe brings a key here.
+  on conflict (key) do update
+    set revision = job.revision + 1, updated_at = now()
+  returning * into v_job;
+
+  -- A job that was there before has had its notice.
+  if v_job.revision = 0 then
+    perform pg_notify('jobs:insert', json_build_object('r', random(), 'count', 1)::text);
+  end if;
+  return v_job;
+end
+$atta$ language plpgsql volatile;

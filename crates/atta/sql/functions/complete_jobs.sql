@@ -1,0 +1,19 @@
+-- Deletes these jobs as if they had succeeded, except the ones that a worker is at. Returns the deleted ones.
+-- Rows are locked in the order of their ids, here and in its two siblings, so that such calls never deadlock.
+create or replace function {schema}.complete_jobs(job_ids bigint[])
+returns setof {schema}._private_jobs
+as $atta$
+  -- {functions_marker}
+  with idle as (
+    select job.id
+    from {schema}._private_jobs as job
+    where job.id = any (complete_jobs.job_ids)
+      and (job.locked_at is null or job.locked_at < now() - interval '4 hours')
+    order by job.id
+    for update
+  )
+  delete from {schema}._private_jobs as job
+  using idle
+  where job.id = idle.id
+  returning job.*;
+$atta$ language sql volatile;

@@ -1,0 +1,22 @@
+-- Uses up all attempts of these jobs, except the ones that a worker is at. Returns the changed ones.
+create or replace function {schema}.permanently_fail_jobs(job_ids bigint[], error_message text default null)
+returns setof {schema}._private_jobs
+as $atta$
+  -- {functions_marker}
+  with idle as (
+    select job.id
+    from {schema}._private_jobs as job
+    where job.id = any (permanently_fail_jobs.job_ids)
+      and (job.locked_at is null or job.locked_at < now() - interval '4 hours')
+    order by job.id
+    for update
+  )
+  update {schema}._private_jobs as job
+  set
+    last_error = coalesce(permanently_fail_jobs.error_message, 'Manually marked as failed'),
+    attempts = job.max_attempts,
+    updated_at = now()
+  from idle
+  where job.id = idle.id
+  returning job.*;
+$atta$ language sql volatile;

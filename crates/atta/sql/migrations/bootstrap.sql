@@ -1,0 +1,9 @@
+-- The table that says which of Graphile's revisions a schema has. Also mends one from before `breaking` existed.
+create table if not exists {schema}.migrations (
+  id integer not null,
+  ts timestamptz not null default now(),
+  breaking boolean not null default false,
+  constraint migrations_pkey primary key (id)
+);
+alter table {schema}.migrations
+  add column if not exists breaking boolean not null default false;

@@ -1,0 +1,79 @@
+-- From revisions 1 to 10, first part: the old tables step aside, with every column that a later one has.
+-- A job that is being worked on must not be moved away under its worker: then nothing is done at all.
+lock table {schema}.jobs, {schema}.job_queues in access exclusive mode;
+
+alter table {schema}.jobs add column if not exists key text;
+alter table {schema}.jobs add column if not exists locked_at timestamptz;
+alter table {schema}.jobs add column if not exists locked_by text;
+alter table {schema}.jobs add column if not exists revision integer not null default 0;
+alter table {schema}.jobs add column if not exists flags jsonb;
+
+do $atta$
+declare
+  -- Revision 1 kept a running job's lock in its queue only.
+  running bigint := (
+    select count(*)
+    from {schema}.jobs as job
+    left join {schema}.job_queues as queue on queue.queue_name = job.queue_name
+    where job.locked_at > now() - interval '4 hours'
+      or (queue.locked_at > now() - interval '4 hours' and queue.locked_by is not null)
+  );
+begin
+  if running > 0 then
+    raise exception using
+      errcode = 'object_in_use',
+      message = format('%s jobs are locked by workers, or wait behind one that is', running),
+      hint = 'Stop all workers of the old version, let them finish, and migrate again. '
+        'If they are gone already, free what they held: clear locked_at and locked_by in jobs and job_queues.';
+  end if;
+end
+$atta$;
+
+-- All of the old functions: the trigger functions go with their triggers.
+do $atta$
+declare
+  old record;
+begin
+  for old in
+    select pg_trigger.tgname, pg_trigger.tgrelid::regclass as relation
+    from pg_trigger
+    where pg_trigger.tgrelid in (
+        select pg_class.oid
+        from pg_class
+        join pg_namespace on pg_namespace.oid = pg_class.relnamespace
+        where pg_namespace.nspname = {schema_text}
+          and pg_class.relname in ('jobs', 'job_queues')
+      )
+      and not pg_trigger.tgisinternal
+      and pg_trigger.tgfoid in (
+        select pg_proc.oid
+        from pg_proc
+        join pg_namespace on pg_namespace.oid = pg_proc.pronamespace
+        where pg_namespace.nspname = {schema_text}
+      )
+  loop
+    execute format('drop trigger %I on %s', old.tgname, old.relation);
+  end loop;
+  for old in
+    select pg_proc.oid::regprocedure as signature
+    from pg_proc
+    join pg_namespace on pg_namespace.oid = pg_proc.pronamespace
+    where pg_namespace.nspname = {schema_text}
+      and (
+        pg_proc.prorettype = (
+          select pg_class.reltype
+          from pg_class
+          where pg_class.relnamespace = pg_namespace.oid and pg_class.relname = 'jobs'
+        )
+        or pg_proc.proname in (
+          'jobs__decrease_job_queue_count', 'jobs__increase_job_queue_count',
+          'tg__update_timestamp', 'tg_jobs__notify_new_jobs'
+        )
+      )
+  loop
+    execute format('drop function %s', old.signature);
+  end loop;
+end
+$atta$;
+
+alter table if exists {schema}.known_crontabs rename to _private_known_crontabs;

@@ -1,0 +1,33 @@
+-- What stands in the schema, from the catalog alone: none of our objects need exist yet.
+-- $1 the schema's name. Locks nothing.
+select
+  current_setting('server_version_num')::integer as server_version,
+  current_database()::text as database,
+  current_user::text as role,
+  namespace.oid is not null as schema_exists,
+  coalesce(has_schema_privilege(namespace.oid, 'usage'), false) as may_use_schema,
+  coalesce(has_schema_privilege(namespace.oid, 'create'), false) as may_create_in_schema,
+  has_database_privilege(current_database(), 'create') as may_create_schema,
+  array(
+    select relation.relname::text
+    from pg_class as relation
+    where relation.relnamespace = namespace.oid and relation.relkind in ('r', 'v')
+  ) as relations,
+  array(
+    select distinct pg_get_userbyid(relation.relowner)::text
+    from pg_class as relation
+    where relation.relnamespace = namespace.oid
+      and relation.relkind in ('r', 'v')
+      and not pg_has_role(relation.relowner, 'usage')
+  ) as foreign_owners,
+  exists (
+    select
+    from pg_class as relation
+    join pg_attribute as attribute on attribute.attrelid = relation.oid
+    where relation.relnamespace = namespace.oid
+      and relation.relname = 'migrations'
+      and attribute.attname = 'breaking'
+      and not attribute.attisdropped
+  ) as has_breaking
+from (select $1::text as name) as wanted
+left join pg_namespace as namespace on namespace.nspname = wanted.name

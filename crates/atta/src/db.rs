@@ -1,0 +1,124 @@
+//! The schema that everything lives in, and the one place where its name enters a statement.
+
+use crate::{Error, Result};
+
+/// The marker in the body of every function of ours: with it a worker knows whose functions a schema has.
+pub(crate) const FUNCTIONS_MARKER: &str = "atta functions, revision 1";
+
+/// The PostgreSQL schema with the jobs in it: `graphile_worker`, unless told otherwise.
+///
+/// Any name that PostgreSQL allows will do, quotes and spaces included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schema {
+    name: String,
+}
+
+impl Default for Schema {
+    fn default() -> Schema {
+        Schema { name: "graphile_worker".into() }
+    }
+}
+
+impl Schema {
+    /// Checks what PostgreSQL would silently cut off or refuse later: 1 to 63 bytes, no NUL, not `pg_…`.
+    pub fn new(name: impl Into<String>) -> Result<Schema> {
+        let name = name.into();
+        let wrong = if name.is_empty() {
+            "it is empty".to_owned()
+        } else if name.len() > 63 {
+            format!("it has {} bytes, and PostgreSQL allows 63", name.len())
+        } else if name.contains('\0') {
+            "it contains a NUL character".to_owned()
+        } else if name.starts_with("pg_") {
+            "PostgreSQL keeps names that start with pg_ for itself".to_owned()
+        } else {
+            return Ok(Schema { name });
+        };
+        Err(Error::config(format!("invalid schema name {name:?}: {wrong}")))
+    }
+
+    /// The name as it was given.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name as an identifier in SQL, in double quotes.
+    pub fn quoted(&self) -> String {
+        quote_identifier(&self.name)
+    }
+
+    /// Fills a statement of `sql/`: `{schema}` is the quoted name, `{schema_text}` the name as a text literal,
+    /// `{schema_in_text}` the quoted name for use inside a literal, `$atta$` the quotes around a body.
+    pub(crate) fn fill(&self, template: &str) -> String {
+        let quoted = self.quoted();
+        let values = [
+            ("$atta$", self.body_tag()),
+            ("{functions_marker}", FUNCTIONS_MARKER.to_owned()),
+            ("{schema_text}", quote_literal(&self.name)),
+            ("{schema_in_text}", quoted.replace('\'', "''")),
+            ("{schema}", quoted),
+        ];
+        // One pass, so that a name that looks like a placeholder is not filled in its turn.
+        let mut filled = String::with_capacity(template.len() + template.len() / 4);
+        let mut rest = template;
+        while let Some(at) = rest.find(['{', '$']) {
+            filled.push_str(&rest[..at]);
+            rest = &rest[at..];
+            match values.iter().find(|(placeholder, _)| rest.starts_with(placeholder)) {
+                Some((placeholder, value)) => {
+                    filled.push_str(value);
+                    rest = &rest[placeholder.len()..];
+                }
+                None => {
+                    filled.push_str(&rest[..1]);
+                    rest = &rest[1..];
+                }
+            }
+        }
+        filled + rest
+    }
+
+    /// What quotes the bodies of functions: `$atta$`, or another tag if the name should happen to contain that one.
+    pub(crate) fn body_tag(&self) -> String {
+        let mut tag = "$atta$".to_owned();
+        while self.name.contains(&tag) {
+            tag.insert(1, 'x');
+        }
+        tag
+    }
+}
+
+/// `a"b` becomes `"a""b"`.
+pub(crate) fn quote_identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// `o'clock` becomes `'o''clock'`.
+fn quote_literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fills_in_a_name_with_quotes_and_dollars() {
+        let schema = Schema::new("o'$atta$ \"x").unwrap();
+        let filled = schema.fill("{schema} {schema_text} '{schema_in_text}' $atta$ $atta$");
+        assert_eq!(filled, r#""o'$atta$ ""x" 'o''$atta$ "x' '"o''$atta$ ""x"' $xatta$ $xatta$"#);
+    }
+
+    #[test]
+    fn a_name_like_a_placeholder_is_not_filled_again() {
+        let schema = Schema::new("{schema}").unwrap();
+        assert_eq!(schema.fill("{schema_text} {schema}"), "'{schema}' \"{schema}\"");
+    }
+
+    #[test]
+    fn refuses_names_that_postgres_would_cut_or_refuse() {
+        for name in ["", "pg_jobs", "a\0b", &"x".repeat(64)] {
+            assert!(Schema::new(name).unwrap_err().is_config(), "{name:?}");
+        }
+    }
+}

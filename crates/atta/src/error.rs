@@ -1,0 +1,142 @@
+//! The one error of this crate. It answers questions; its kinds stay private.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// What went wrong: while doing what, why, and the cure where we know it.
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+struct Inner {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The caller or the set-up is wrong; trying again changes nothing.
+    Config,
+    /// The database said no, or did not answer.
+    Database,
+}
+
+impl Error {
+    pub(crate) fn config(message: impl Into<String>) -> Error {
+        Error::build(Kind::Config, message.into(), None)
+    }
+
+    /// `doing` is what was being done and to what: "adding a job of task send_email".
+    pub(crate) fn database(doing: impl fmt::Display, source: tokio_postgres::Error) -> Error {
+        let (reason, hint) = match source.as_db_error() {
+            Some(error) => {
+                (format!("{} (SQLSTATE {})", error.message(), error.code().code()), error.hint().map(str::to_owned))
+            }
+            None => (chain(&source), None),
+        };
+        let mut error = Error::build(Kind::Database, format!("{doing}: {reason}"), Some(Box::new(source)));
+        error.inner.hint = hint;
+        error
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.inner.hint = Some(hint.into());
+        self
+    }
+
+    /// Says that the set-up is to blame, not the database.
+    pub(crate) fn as_config(mut self) -> Error {
+        self.inner.kind = Kind::Config;
+        self
+    }
+
+    fn build(kind: Kind, message: String, source: Option<Box<dyn StdError + Send + Sync>>) -> Error {
+        Error { inner: Box::new(Inner { kind, message, hint: None, source }) }
+    }
+
+    /// The text without the hint.
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+
+    /// What to do about it, where we know it.
+    pub fn hint(&self) -> Option<&str> {
+        self.inner.hint.as_deref()
+    }
+
+    /// Whether the set-up is wrong: options, connection string, privileges, a schema that is too new.
+    pub fn is_config(&self) -> bool {
+        self.inner.kind == Kind::Config
+    }
+
+    /// Whether the same call may succeed later: the connection was lost, the server is starting or stopping, out of
+    /// connections, or chose this transaction to end a deadlock or a conflict.
+    pub fn is_transient(&self) -> bool {
+        let Some(source) = self.postgres_error() else { return false };
+        match source.code() {
+            Some(code) => is_transient_code(code.code()),
+            // No answer from the server at all.
+            None => source.is_closed() || source.source().is_some_and(|cause| cause.is::<std::io::Error>()),
+        }
+    }
+
+    /// The SQLSTATE, when the database refused: `GWBKM`, `42501`, …
+    pub fn db_code(&self) -> Option<&str> {
+        self.postgres_error()?.code().map(|code| code.code())
+    }
+
+    fn postgres_error(&self) -> Option<&tokio_postgres::Error> {
+        self.inner.source.as_deref()?.downcast_ref()
+    }
+}
+
+/// Class 08 (connection), 53 (resources), 57P (shutdown and start), and conflicts between transactions.
+pub(crate) fn is_transient_code(code: &str) -> bool {
+    code.starts_with("08")
+        || code.starts_with("53")
+        || code.starts_with("57P")
+        || matches!(code, "40001" | "40P01" | "55P03" | "25006" | "25P03")
+}
+
+fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.inner.message)?;
+        match &self.inner.hint {
+            Some(hint) => write!(f, " (hint: {hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.inner.kind)
+            .field("message", &self.inner.message)
+            .field("hint", &self.inner.hint)
+            .field("source", &self.inner.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.inner.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,148 @@
+//! Brings a schema to Graphile's revision 20 and to our own newest one, from whatever stands there.
+//!
+//! What stands there is read from the catalog ([`state`]), what is to do is decided from that alone ([`plan`]), and
+//! then done here, all of it in one transaction under a lock on the table `migrations`. Graphile's own migration
+//! inserts its row into that table first, so each of us waits for the other, and finds its work done.
+//!
+//! States of a schema: absent; Graphile's revision 1 to 10 (the old tables), 11 to 15 (the new tables under public
+//! names), 16 to 19 (older functions), 20; beyond that, newer than we know. A failure leaves it as it was.
+
+mod functions;
+mod plan;
+mod state;
+
+use std::time::Duration;
+
+use tokio_postgres::{Client, IsolationLevel};
+
+pub use plan::MigrationPlan;
+use state::State;
+
+use crate::{Error, Result, Schema};
+
+/// The newest of Graphile Worker's revisions that we know: that of its version 0.18.
+pub const GRAPHILE_REVISION: i32 = 20;
+
+/// How often a migration is begun again because another one was at work.
+const TRIES: u32 = 30;
+
+/// Installs or upgrades the schema. Does nothing, and takes no lock, when it is as it should be.
+///
+/// Safe to call from any number of processes at once. Cancel safe: what was not committed did not happen.
+pub async fn migrate(client: &mut Client, schema: &Schema) -> Result<MigrationPlan> {
+    let mut tries = 0;
+    loop {
+        let error = match attempt(client, schema).await {
+            Ok(plan) => return Ok(plan),
+            Err(error) => error,
+        };
+        tries += 1;
+        if tries == TRIES || !another_migration_was_at_work(&error) {
+            return Err(error);
+        }
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(20..200))).await;
+    }
+}
+
+/// What [`migrate`] would do now. Touches nothing.
+pub async fn plan_migration(client: &Client, schema: &Schema) -> Result<MigrationPlan> {
+    let state = State::read(client, schema).await.map_err(|error| Error::database(reading(schema), error))?;
+    plan::plan(&state, schema)
+}
+
+/// The SQL that installs the schema where there is none. Needs no database.
+pub fn migration_sql(schema: &Schema) -> String {
+    plan::from_nothing(schema).to_string()
+}
+
+async fn attempt(client: &mut Client, schema: &Schema) -> Result<MigrationPlan> {
+    let state = match State::read(client, schema).await {
+        Ok(state) => state,
+        Err(error) => return Err(explain(client, schema, reading(schema), error).await),
+    };
+    let plan = plan::plan(&state, schema)?;
+    if let Some(warning) = plan.warning() {
+        tracing::warn!(schema = schema.name(), "{warning}");
+    }
+    if plan.is_empty() {
+        return Ok(plan);
+    }
+    match apply(client, schema, &plan).await {
+        Ok(plan) => Ok(plan),
+        Err(Failure::Refused(error)) => Err(error),
+        Err(Failure::Database(error)) if may_wait(&plan, &error) => {
+            let reason = explain(client, schema, migrating(schema), error).await;
+            tracing::warn!(schema = schema.name(), %reason, "another tool replaced functions of the schema");
+            Ok(plan)
+        }
+        Err(Failure::Database(error)) => Err(explain(client, schema, migrating(schema), error).await),
+    }
+}
+
+enum Failure {
+    Refused(Error),
+    Database(tokio_postgres::Error),
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Failure {
+        Failure::Database(error)
+    }
+}
+
+/// Opens the schema, waits for its lock, and does what is then still to do.
+async fn apply(client: &mut Client, schema: &Schema, first: &MigrationPlan) -> Result<MigrationPlan, Failure> {
+    let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+    transaction.batch_execute(plan::SETTINGS).await?;
+    for step in &first.opening {
+        transaction.batch_execute(&step.sql).await?;
+    }
+    transaction.batch_execute(&schema.fill(plan::LOCK)).await?;
+    let state = State::read(&transaction, schema).await?;
+    let mut plan = plan::plan(&state, schema).map_err(Failure::Refused)?;
+    for step in &plan.steps {
+        tracing::debug!(schema = schema.name(), step = step.title, "migrating");
+        transaction.batch_execute(&step.sql).await?;
+    }
+    transaction.commit().await?;
+    plan.opening.clone_from(&first.opening);
+    Ok(plan)
+}
+
+/// A role that may run jobs but not replace functions does its work with the functions that are there.
+fn may_wait(plan: &MigrationPlan, error: &tokio_postgres::Error) -> bool {
+    plan.is_functions_only() && error.code().is_some_and(|code| code.code() == "42501")
+}
+
+/// The unique indexes of the catalog and of `migrations` decide who was first; the others begin again.
+fn another_migration_was_at_work(error: &Error) -> bool {
+    match error.db_code() {
+        Some("23505" | "42P06" | "42P07" | "42710" | "40001" | "40P01" | "55P03") => true,
+        Some("XX000") => error.message().contains("concurrently"),
+        _ => false,
+    }
+}
+
+/// Turns "permission denied" into the privilege that is missing and the statement that grants it.
+async fn explain(client: &Client, schema: &Schema, doing: String, error: tokio_postgres::Error) -> Error {
+    let denied = error.code().is_some_and(|code| code.code() == "42501");
+    let error = Error::database(doing, error);
+    if !denied {
+        return error;
+    }
+    match State::read_catalog(client, schema).await {
+        Ok(state) => match state.missing_privilege(schema) {
+            Some(missing) => error.as_config().with_hint(missing),
+            None => error.as_config(),
+        },
+        Err(_) => error,
+    }
+}
+
+fn reading(schema: &Schema) -> String {
+    format!("reading the state of schema {}", schema.quoted())
+}
+
+fn migrating(schema: &Schema) -> String {
+    format!("migrating schema {}", schema.quoted())
+}

@@ -1,0 +1,263 @@
+//! What is to do, decided from what stands there. Pure: no database in it.
+
+use std::fmt;
+
+use super::GRAPHILE_REVISION;
+use super::functions::FUNCTIONS;
+use super::state::State;
+use crate::{Error, Result, Schema};
+
+
+pub(super) const SETTINGS: &str = include_str!("../../sql/migrations/settings.sql");
+pub(super) const LOCK: &str = include_str!("../../sql/migrations/lock.sql");
+
+/// PostgreSQL 12 brought generated columns, which Graphile's tables have.
+const OLDEST_SERVER: i32 = 120_000;
+
+/// One of our own revisions.
+struct AttaRevision {
+    id: i32,
+    title: &'static str,
+    template: &'static str,
+}
+
+const ATTA_REVISIONS: [AttaRevision; 1] = [AttaRevision {
+    id: 1,
+    title: "our own objects: workers",
+    template: include_str!("../../sql/migrations/atta_000001.sql"),
+}];
+
+/// What a migration has to do, or did. Its text is the SQL, ready to be read or run by hand.
+#[derive(Clone, Debug)]
+pub struct MigrationPlan {
+    from: Option<i32>,
+    warning: Option<String>,
+    lock: String,
+    /// Makes the table whose lock the rest stands under.
+    pub(super) opening: Vec<Step>,
+    pub(super) steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) title: &'static str,
+    pub(super) sql: String,
+    is_function: bool,
+}
+
+impl MigrationPlan {
+    /// Graphile's revision that stood there before; none if there was no schema.
+    pub fn from_revision(&self) -> Option<i32> {
+        self.from
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.opening.is_empty() && self.steps.is_empty()
+    }
+
+    /// What the operator should know, say that the schema is newer than this version of atta.
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
+    /// One line a step, in order.
+    pub fn titles(&self) -> impl Iterator<Item = &str> {
+        self.opening.iter().chain(&self.steps).map(|step| step.title)
+    }
+
+    pub(super) fn is_functions_only(&self) -> bool {
+        self.opening.is_empty() && self.steps.iter().all(|step| step.is_function)
+    }
+}
+
+impl fmt::Display for MigrationPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("-- nothing to do\n");
+        }
+        write!(f, "begin isolation level read committed;\n{SETTINGS}")?;
+        for step in &self.opening {
+            write!(f, "\n-- == {}\n{}", step.title, step.sql)?;
+        }
+        write!(f, "\n{}", self.lock)?;
+        for step in &self.steps {
+            write!(f, "\n-- == {}\n{}", step.title, step.sql)?;
+        }
+        f.write_str("\ncommit;\n")
+    }
+}
+
+/// The whole installation, for a server of today with nothing on it.
+pub(super) fn from_nothing(schema: &Schema) -> MigrationPlan {
+    let nothing = State { server_version: OLDEST_SERVER, ..State::default() };
+    plan(&nothing, schema).expect("an empty server of a known version is never refused")
+}
+
+pub(super) fn plan(state: &State, schema: &Schema) -> Result<MigrationPlan> {
+    refuse_what_we_cannot_handle(state, schema)?;
+    let mut plan = MigrationPlan {
+        from: state.graphile.newest,
+        warning: newer_than_known(state, schema),
+        lock: schema.fill(LOCK),
+        opening: Vec::new(),
+        steps: Vec::new(),
+    };
+    let step =
+        |title, template: &str| Step { title, sql: schema.fill(template), is_function: false };
+
+    if !state.schema_exists {
+        plan.opening.push(step("the schema", include_str!("../../sql/migrations/create_schema.sql")));
+    }
+    if !state.has_breaking {
+        plan.opening.push(step("the table of revisions", include_str!("../../sql/migrations/bootstrap.sql")));
+    }
+    if state.has_wrong_mark {
+        plan.steps.push(step("marks of breaking revisions", include_str!("../../sql/migrations/marks.sql")));
+    }
+    let revision = state.graphile.newest.unwrap_or(0);
+    if revision < GRAPHILE_REVISION {
+        plan.steps.push(step("the rows of Graphile's revisions", include_str!("../../sql/migrations/rows.sql")));
+    }
+    let tables = || step("the tables", include_str!("../../sql/migrations/tables.sql"));
+    match revision {
+        ..=0 => plan.steps.push(tables()),
+        1..=10 => {
+            let prepare = include_str!("../../sql/migrations/legacy_prepare.sql");
+            let copy = include_str!("../../sql/migrations/legacy_copy.sql");
+            plan.steps.push(step("the old tables step aside", prepare));
+            plan.steps.push(tables());
+            plan.steps.push(step("the jobs move into the new tables", copy));
+        }
+        11..=15 => {
+            plan.steps.push(step("the tables get their new names", include_str!("../../sql/migrations/rename.sql")));
+        }
+        _ => {}
+    }
+    if (11..=17).contains(&revision) {
+        let template = include_str!("../../sql/migrations/drop_notify_trigger.sql");
+        plan.steps.push(step("the trigger that notified", template));
+    }
+    if !is_newer(state) {
+        for function in FUNCTIONS.iter().filter(|function| !function.stands_in(&state.functions, schema)) {
+            let sql = function.sql(schema);
+            plan.steps.push(Step { title: function.name, sql, is_function: true });
+        }
+    }
+    // At revisions up to 15 there is a table of that name.
+    if revision <= 16 || !state.has("jobs") {
+        plan.steps.push(step("the view of the jobs", include_str!("../../sql/migrations/view.sql")));
+    }
+    if !state.has("_atta_migrations") {
+        plan.steps.push(step("the table of our own revisions", include_str!("../../sql/migrations/atta_bootstrap.sql")));
+    }
+    for own in ATTA_REVISIONS.iter().filter(|own| Some(own.id) > state.atta.newest) {
+        plan.steps.push(step(own.title, own.template));
+    }
+    if revision < GRAPHILE_REVISION {
+        plan.steps.push(step("notices to running workers", include_str!("../../sql/migrations/notices.sql")));
+    }
+    Ok(plan)
+}
+
+fn refuse_what_we_cannot_handle(state: &State, schema: &Schema) -> Result<()> {
+    if state.server_version < OLDEST_SERVER {
+        let (major, minor) = (state.server_version / 10_000, state.server_version / 100 % 100);
+        return Err(Error::config(format!("PostgreSQL {major}.{minor} is too old: atta needs version 12 or later"))
+            .with_hint("upgrade the server"));
+    }
+    let too_new = |whose: &str, breaking: i32, known: i32| {
+        Error::config(format!(
+            "schema {} is at revision {breaking} of {whose}, which this version of atta can't work with: it knows \
+             revisions up to {known}",
+            schema.quoted()
+        ))
+        .with_hint("install a newer version of atta")
+    };
+    let newest_of_ours = ATTA_REVISIONS.len() as i32;
+    match (state.graphile.newest_breaking, state.atta.newest_breaking) {
+        (Some(breaking), _) if breaking > GRAPHILE_REVISION => {
+            Err(too_new("Graphile Worker", breaking, GRAPHILE_REVISION))
+        }
+        (_, Some(breaking)) if breaking > newest_of_ours => Err(too_new("atta", breaking, newest_of_ours)),
+        _ => Ok(()),
+    }
+}
+
+/// The Rust crate graphile_worker counts its own changes on in the same table, up to 22 as of today. They are known,
+/// and not Graphile's: a schema with its table of workers is at revision 20, whatever the number.
+fn is_newer(state: &State) -> bool {
+    state.graphile.newest > Some(GRAPHILE_REVISION) && !state.has("_private_workers")
+}
+
+fn newer_than_known(state: &State, schema: &Schema) -> Option<String> {
+    is_newer(state).then(|| {
+        format!(
+            "schema {} is at revision {} of Graphile Worker; this version of atta knows {GRAPHILE_REVISION} and leaves \
+             its functions alone",
+            schema.quoted(),
+            state.graphile.newest.unwrap_or_default()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::Revisions;
+    use super::*;
+
+    fn state(newest: Option<i32>) -> State {
+        State {
+            server_version: 150_000,
+            schema_exists: newest.is_some(),
+            has_breaking: newest.is_some(),
+            graphile: Revisions { newest, newest_breaking: None },
+            ..State::default()
+        }
+    }
+
+    fn titles(state: &State) -> Vec<String> {
+        plan(state, &Schema::default()).unwrap().titles().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn refuses_a_server_before_12() {
+        let old = State { server_version: 110_022, ..State::default() };
+        let error = plan(&old, &Schema::default()).unwrap_err();
+        assert!(error.is_config());
+        assert_eq!(error.message(), "PostgreSQL 11.0 is too old: atta needs version 12 or later");
+    }
+
+    #[test]
+    fn refuses_a_newer_breaking_revision_and_warns_of_another() {
+        let mut newer = state(Some(21));
+        let plan_now = plan(&newer, &Schema::default()).unwrap();
+        assert!(plan_now.warning().unwrap().contains("revision 21"));
+        assert!(!plan_now.titles().any(|title| title == "add_job"));
+
+        newer.graphile.newest_breaking = Some(21);
+        let error = plan(&newer, &Schema::default()).unwrap_err();
+        assert!(error.message().contains("revision 21 of Graphile Worker"), "{error}");
+    }
+
+    #[test]
+    fn a_schema_of_the_rust_crate_gets_our_functions_at_any_number() {
+        let mut crates = state(Some(22));
+        crates.relations = vec!["_private_workers".into(), "jobs".into()];
+        assert!(titles(&crates).contains(&"add_job".to_owned()));
+        assert!(plan(&crates, &Schema::default()).unwrap().warning().is_none());
+    }
+
+    #[test]
+    fn every_older_revision_takes_the_way_that_fits_its_tables() {
+        assert!(titles(&state(None)).contains(&"the tables".to_owned()));
+        for revision in 1..=19 {
+            let titles = titles(&state(Some(revision)));
+            let has = |title: &str| titles.iter().any(|it| it == title);
+            assert_eq!(has("the old tables step aside"), revision <= 10, "{revision}");
+            assert_eq!(has("the tables get their new names"), (11..=15).contains(&revision), "{revision}");
+            assert_eq!(has("the trigger that notified"), (11..=17).contains(&revision), "{revision}");
+            assert!(has("notices to running workers"), "{revision}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What stands in a schema, read without a lock and without relying on anything being there.
+
+use tokio_postgres::GenericClient;
+
+use super::functions::FoundFunction;
+use crate::Schema;
+use crate::db::quote_identifier;
+
+/// The revisions after which workers of the time before can't go on.
+const BREAKING: [i32; 7] = [1, 3, 11, 13, 14, 16, 19];
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) server_version: i32,
+    pub(super) database: String,
+    pub(super) role: String,
+    pub(super) schema_exists: bool,
+    pub(super) may_use_schema: bool,
+    pub(super) may_create_in_schema: bool,
+    pub(super) may_create_schema: bool,
+    pub(super) relations: Vec<String>,
+    /// The roles that own tables here and whose rights we do not have.
+    pub(super) foreign_owners: Vec<String>,
+    /// Whether the table `migrations` is there and knows which revisions are breaking.
+    pub(super) has_breaking: bool,
+    pub(super) graphile: Revisions,
+    /// Whether a breaking revision is not marked as one.
+    pub(super) has_wrong_mark: bool,
+    pub(super) atta: Revisions,
+    pub(super) functions: Vec<FoundFunction>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Revisions {
+    pub(super) newest: Option<i32>,
+    pub(super) newest_breaking: Option<i32>,
+}
+
+impl State {
+    pub(super) async fn read(
+        client: &impl GenericClient,
+        schema: &Schema,
+    ) -> Result<State, tokio_postgres::Error> {
+        let mut state = State::read_catalog(client, schema).await?;
+        if state.has("migrations") {
+            state.read_revisions(client, schema).await?;
+        }
+        if state.has("_atta_migrations") {
+            let sql = schema.fill(include_str!("../../sql/queries/read_atta_revisions.sql"));
+            let row = client.query_one(&sql, &[]).await?;
+            state.atta = Revisions { newest: row.get("newest"), newest_breaking: row.get("newest_breaking") };
+        }
+        let sql = include_str!("../../sql/queries/read_functions.sql");
+        let rows = client.query(sql, &[&schema.name()]).await?;
+        state.functions = rows
+            .iter()
+            .map(|row| FoundFunction {
+                name: row.get("name"),
+                argument_types: row.get("argument_types"),
+                body: row.get("body"),
+            })
+            .collect();
+        Ok(state)
+    }
+
+    /// The part that needs no privilege at all.
+    pub(super) async fn read_catalog(
+        client: &impl GenericClient,
+        schema: &Schema,
+    ) -> Result<State, tokio_postgres::Error> {
+        let sql = include_str!("../../sql/queries/read_schema_state.sql");
+        let row = client.query_one(sql, &[&schema.name()]).await?;
+        Ok(State {
+            server_version: row.get("server_version"),
+            database: row.get("database"),
+            role: row.get("role"),
+            schema_exists: row.get("schema_exists"),
+            may_use_schema: row.get("may_use_schema"),
+            may_create_in_schema: row.get("may_create_in_schema"),
+            may_create_schema: row.get("may_create_schema"),
+            relations: row.get("relations"),
+            foreign_owners: row.get("foreign_owners"),
+            has_breaking: row.get("has_breaking"),
+            ..State::default()
+        })
+    }
+
+    async fn read_revisions(
+        &mut self,
+        client: &impl GenericClient,
+        schema: &Schema,
+    ) -> Result<(), tokio_postgres::Error> {
+        if !self.has_breaking {
+            let sql = schema.fill(include_str!("../../sql/queries/read_old_revisions.sql"));
+            let newest: Option<i32> = client.query_one(&sql, &[]).await?.get("newest");
+            let newest_breaking = BREAKING.into_iter().rev().find(|breaking| Some(*breaking) <= newest);
+            self.graphile = Revisions { newest, newest_breaking };
+            self.has_wrong_mark = newest_breaking.is_some();
+            return Ok(());
+        }
+        let sql = schema.fill(include_str!("../../sql/queries/read_revisions.sql"));
+        let row = client.query_one(&sql, &[&BREAKING.as_slice()]).await?;
+        self.graphile = Revisions { newest: row.get("newest"), newest_breaking: row.get("newest_breaking") };
+        self.has_wrong_mark = row.get("has_wrong_mark");
+        Ok(())
+    }
+
+    pub(super) fn has(&self, relation: &str) -> bool {
+        self.relations.iter().any(|name| name == relation)
+    }
+
+    /// The privilege whose want explains a "permission denied", with the statement that grants it.
+    pub(super) fn missing_privilege(&self, schema: &Schema) -> Option<String> {
+        let role = quote_identifier(&self.role);
+        let name = schema.quoted();
+        if !self.schema_exists && !self.may_create_schema {
+            let database = quote_identifier(&self.database);
+            return Some(format!(
+                "role {role} lacks CREATE on database {database}; as its owner run: grant create on database \
+                 {database} to {role}; or, to give it this one schema: create schema {name} authorization {role};"
+            ));
+        }
+        if let Some(owner) = self.foreign_owners.first() {
+            let owner = quote_identifier(owner);
+            return Some(format!(
+                "the tables of schema {name} belong to role {owner}; connect as that role, or run: grant {owner} to \
+                 {role};"
+            ));
+        }
+        if self.schema_exists && !(self.may_use_schema && self.may_create_in_schema) {
+            return Some(format!(
+                "role {role} lacks USAGE or CREATE on schema {name}; as its owner run: grant usage, create on schema \
+                 {name} to {role};"
+            ));
+        }
+        None
+    }
+}

@@ -1,0 +1,5 @@
+//! What users see, through the public API, on a real PostgreSQL.
+#![allow(missing_docs)]
+
+mod migrate;
+mod sql_api;

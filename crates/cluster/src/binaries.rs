@@ -1,0 +1,80 @@
+//! Where PostgreSQL's programs are on this machine.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Error;
+
+/// A folder with `initdb`, `pg_ctl` and `postgres` in it.
+#[derive(Clone, Debug)]
+pub struct Binaries {
+    folder: PathBuf,
+}
+
+impl Binaries {
+    /// The binaries in `folder`.
+    pub fn at(folder: impl Into<PathBuf>) -> Result<Binaries, Error> {
+        let folder = folder.into();
+        if is_complete(&folder) {
+            return Ok(Binaries { folder });
+        }
+        Err(Error::text(format!("no initdb, pg_ctl and postgres in {}", folder.display())))
+    }
+
+    /// The newest binaries that the machine has: Debian's and Red Hat's places first, then `PATH`, then Homebrew's.
+    pub fn find() -> Result<Binaries, Error> {
+        let from_path = || env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>());
+        newest(&versioned("/usr/lib/postgresql", ""))
+            .or_else(|| newest(&versioned("/usr", "pgsql-")))
+            .or_else(|| from_path()?.into_iter().find_map(real_folder))
+            .or_else(|| newest(&versioned("/opt/homebrew/opt", "postgresql@")))
+            .or_else(|| newest(&versioned("/usr/local/opt", "postgresql@")))
+            .map(|folder| Binaries { folder })
+            .ok_or_else(|| {
+                Error::text(
+                    "no PostgreSQL server on this machine; install it (Debian and Ubuntu: apt-get install \
+                     postgresql; Fedora: dnf install postgresql-server; macOS: brew install postgresql@17)",
+                )
+            })
+    }
+
+    /// The folder itself.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A command for one of the programs, say `psql`.
+    pub fn command(&self, program: &str) -> Command {
+        Command::new(self.folder.join(program))
+    }
+}
+
+fn is_complete(folder: &Path) -> bool {
+    ["initdb", "pg_ctl", "postgres"].iter().all(|program| folder.join(program).is_file())
+}
+
+/// Folders like `/usr/lib/postgresql/15/bin`, with their versions.
+fn versioned(parent: &str, prefix: &str) -> Vec<(u32, PathBuf)> {
+    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+    entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            let version = name.strip_prefix(prefix)?.parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .collect()
+}
+
+fn newest(candidates: &[(u32, PathBuf)]) -> Option<PathBuf> {
+    candidates.iter().filter(|(_, folder)| is_complete(folder)).max().map(|(_, folder)| folder.clone())
+}
+
+/// A folder of `PATH` may hold mere links; PostgreSQL finds its own files beside the real program.
+fn real_folder(folder: PathBuf) -> Option<PathBuf> {
+    let program = fs::canonicalize(folder.join("initdb")).ok()?;
+    let folder = program.parent()?;
+    is_complete(folder).then(|| folder.to_path_buf())
+}

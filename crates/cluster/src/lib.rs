@@ -1,0 +1,243 @@
+//! A private PostgreSQL cluster in a folder of its own, from the binaries that the machine already has.
+//!
+//! For `atta dev`, the demo and the tests: nothing here listens beyond loopback, and nothing touches a cluster
+//! that it did not make. PostgreSQL refuses to run as root, so from root it is started under another user.
+//!
+//! States of a cluster's folder: absent, made (`initdb` is done), running (a postmaster owns it). [`Cluster::start`]
+//! takes any of them to running; [`Cluster::stop`] goes back to made. A temporary cluster has a guard besides: a
+//! process that waits for us to end, however we end, and then stops the cluster and removes the folder.
+
+mod binaries;
+mod guard;
+mod user;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+pub use binaries::Binaries;
+use guard::Guard;
+use user::ServerUser;
+
+/// A running PostgreSQL server that we started.
+#[derive(Debug)]
+pub struct Cluster {
+    binaries: Binaries,
+    folder: PathBuf,
+    port: u16,
+    /// The server's options, kept for its next start.
+    options: String,
+    user: Option<ServerUser>,
+    guard: Option<Guard>,
+}
+
+impl Cluster {
+    /// Starts a cluster for the life of this process: in the folder for temporary files, with `fsync` off, removed
+    /// when this process ends, be it by a panic or by a signal.
+    pub fn temporary(binaries: &Binaries) -> Result<Cluster, Error> {
+        let folder = std::env::temp_dir().join(format!("atta-pg-{}-{}", std::process::id(), unique()));
+        let throw_away = [
+            "fsync=off",
+            "full_page_writes=off",
+            "synchronous_commit=off",
+            "max_connections=300",
+            "max_prepared_transactions=10",
+            "shared_buffers=128MB",
+            "log_lock_waits=on",
+        ];
+        let mut cluster = Cluster::made(binaries, &folder)?;
+        cluster.guard = Some(Guard::over(&cluster.pg_ctl(), &folder, cluster.user.as_ref())?);
+        cluster.launch(&throw_away)?;
+        Ok(cluster)
+    }
+
+    /// Starts a cluster whose data stay in `folder`, making it first if there is none.
+    ///
+    /// `settings` are server settings in the form `name=value`.
+    pub fn start(binaries: &Binaries, folder: &Path, settings: &[&str]) -> Result<Cluster, Error> {
+        let mut cluster = Cluster::made(binaries, folder)?;
+        cluster.launch(settings)?;
+        Ok(cluster)
+    }
+
+    /// Stops the server; open transactions are rolled back, and committed data are safe.
+    pub fn stop(mut self) -> Result<(), Error> {
+        if let Some(guard) = self.guard.take() {
+            return guard.finish();
+        }
+        self.run(self.pg_ctl().args(["stop", "-w", "-m", "fast"]), "stopping PostgreSQL")
+    }
+
+    /// Ends the server as a crash would, without a word to its clients, and starts it again on the same port.
+    pub fn crash_and_restart(&self) -> Result<(), Error> {
+        self.run(self.pg_ctl().args(["stop", "-w", "-m", "immediate"]), "crashing PostgreSQL")?;
+        self.run(&mut self.start_command(), "starting PostgreSQL")
+    }
+
+    /// Restarts the server in an orderly way, on the same port.
+    pub fn restart(&self) -> Result<(), Error> {
+        self.run(
+            self.pg_ctl().args(["restart", "-w", "-m", "fast"]).arg("-l").arg(self.log()),
+            "restarting PostgreSQL",
+        )
+    }
+
+    /// A connection string for `database` over TCP, as the superuser `postgres`.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The TCP port on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The folder with the unix socket, the data and the server's log.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where the binaries come from.
+    pub fn binaries(&self) -> &Binaries {
+        &self.binaries
+    }
+
+    /// The server's log.
+    pub fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn made(binaries: &Binaries, folder: &Path) -> Result<Cluster, Error> {
+        let user = ServerUser::needed()?;
+        let cluster = Cluster {
+            binaries: binaries.clone(),
+            folder: folder.into(),
+            port: 0,
+            options: String::new(),
+            user,
+            guard: None,
+        };
+        if cluster.data().join("PG_VERSION").exists() {
+            return Ok(cluster);
+        }
+        let context = || format!("making the folder {}", folder.display());
+        fs::create_dir_all(folder).map_err(|error| Error::new(context(), error))?;
+        if let Some(user) = &cluster.user {
+            user.give(folder).map_err(|error| Error::new(context(), error))?;
+        }
+        let mut initdb = cluster.command("initdb");
+        initdb.args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]);
+        cluster.run(initdb.arg(cluster.data()), "making the cluster")?;
+        Ok(cluster)
+    }
+
+    /// A free port is only free until somebody else takes it, so a lost race is tried again.
+    fn launch(&mut self, settings: &[&str]) -> Result<(), Error> {
+        let mut tries = 0;
+        loop {
+            self.port = free_port()?;
+            self.options = format!(
+                "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories='{}'",
+                self.port,
+                self.folder.display()
+            );
+            for setting in settings {
+                self.options.push_str(" -c ");
+                self.options.push_str(setting);
+            }
+            let Err(error) = self.run(&mut self.start_command(), "starting PostgreSQL") else { return Ok(()) };
+            tries += 1;
+            let log = fs::read_to_string(self.log()).unwrap_or_default();
+            if tries == 5 || !log.contains("could not bind") {
+                return Err(Error { context: format!("{}\n{}", error.context, tail(&log)), source: error.source });
+            }
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    fn pg_ctl(&self) -> Command {
+        let mut command = self.command("pg_ctl");
+        command.arg("-D").arg(self.data());
+        command
+    }
+
+    fn start_command(&self) -> Command {
+        let mut start = self.pg_ctl();
+        start.args(["start", "-w", "-t", "60", "-o", &self.options, "-l"]).arg(self.log());
+        start
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = self.binaries.command(program);
+        if let Some(user) = &self.user {
+            user.become_in(&mut command);
+        }
+        // The server's user may not be allowed to enter our own working directory.
+        command.current_dir(&self.folder);
+        command
+    }
+
+    fn run(&self, command: &mut Command, doing: &str) -> Result<(), Error> {
+        // A daemon that inherits our pipes would keep `output` waiting for ever: pg_ctl's server writes to its log.
+        let Output { status, stdout, stderr } =
+            command.output().map_err(|error| Error::new(doing.to_owned(), error))?;
+        if status.success() {
+            return Ok(());
+        }
+        let said = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        Err(Error { context: format!("{doing} failed ({status})\n{}", tail(&said)), source: None })
+    }
+}
+
+/// What went wrong with a private cluster, and while doing what.
+#[derive(Debug)]
+pub struct Error {
+    context: String,
+    source: Option<io::Error>,
+}
+
+impl Error {
+    pub(crate) fn new(context: String, source: io::Error) -> Error {
+        Error { context, source: Some(source) }
+    }
+
+    pub(crate) fn text(context: impl Into<String>) -> Error {
+        Error { context: context.into(), source: None }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Some(source) => write!(f, "{}: {source}", self.context),
+            None => f.write_str(&self.context),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn free_port() -> Result<u16, Error> {
+    TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| Error::new("looking for a free port".into(), error))
+}
+
+/// Distinguishes the clusters of one process.
+fn unique() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}

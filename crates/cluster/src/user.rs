@@ -1,0 +1,67 @@
+//! The user that the server runs as when we are root.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::Error;
+
+/// An unprivileged user.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerUser {
+    uid: u32,
+    gid: u32,
+}
+
+impl ServerUser {
+    /// The user to become, or nothing when we are not root and may run the server ourselves.
+    pub(crate) fn needed() -> Result<Option<ServerUser>, Error> {
+        let me = fs::metadata("/proc/self")
+            .or_else(|_| fs::metadata(std::env::temp_dir()))
+            .map_err(|error| Error::new("finding out which user we are".into(), error))?
+            .uid();
+        if me != 0 {
+            return Ok(None);
+        }
+        let passwd = fs::read_to_string("/etc/passwd")
+            .map_err(|error| Error::new("reading /etc/passwd".into(), error))?;
+        ["postgres", "nobody"]
+            .iter()
+            .find_map(|name| ServerUser::named(&passwd, name))
+            .map(Some)
+            .ok_or_else(|| Error::text("PostgreSQL refuses to run as root, and there is no user postgres or nobody"))
+    }
+
+    fn named(passwd: &str, name: &str) -> Option<ServerUser> {
+        let mut fields = passwd.lines().map(|line| line.split(':')).find(|fields| fields.clone().next() == Some(name))?;
+        let uid = fields.nth(2)?.parse().ok()?;
+        let gid = fields.next()?.parse().ok()?;
+        Some(ServerUser { uid, gid })
+    }
+
+    /// Makes the folder this user's.
+    pub(crate) fn give(&self, folder: &Path) -> io::Result<()> {
+        chown(folder, Some(self.uid), Some(self.gid))
+    }
+
+    /// Has the command run as this user.
+    pub(crate) fn become_in(&self, command: &mut Command) {
+        command.uid(self.uid).gid(self.gid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_a_user_in_passwd() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65533:nobody:/:/usr/sbin/nologin\n";
+        let user = ServerUser::named(passwd, "nobody").unwrap();
+        assert_eq!((user.uid, user.gid), (65534, 65533));
+        assert!(ServerUser::named(passwd, "postgres").is_none());
+    }
+}

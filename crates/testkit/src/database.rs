@@ -1,0 +1,137 @@
+//! A database for one test.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use tokio_postgres::{Client, NoTls};
+
+use crate::server_url;
+
+/// The key of the advisory lock under which the template is made: the processes of a run share it.
+const TEMPLATE_LOCK: i64 = 0x6174_7461;
+const TEMPLATE: &str = "atta_template";
+
+/// A database of a test's own, dropped with this value.
+#[derive(Debug)]
+pub struct Database {
+    name: String,
+}
+
+impl Database {
+    /// A database with atta's schema in it, under the default name.
+    pub async fn migrated() -> Database {
+        make_template().await;
+        Database::create(Some(TEMPLATE)).await
+    }
+
+    /// A database with nothing in it.
+    pub async fn empty() -> Database {
+        Database::create(None).await
+    }
+
+    /// The connection string.
+    pub fn url(&self) -> String {
+        server_url(&self.name)
+    }
+
+    /// The database's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A new connection, as the superuser.
+    pub async fn client(&self) -> Client {
+        connect(&self.url()).await
+    }
+
+    /// A new connection as `role`, which must be allowed to log in.
+    pub async fn client_as(&self, role: &str) -> Client {
+        connect(&self.url().replace("postgres@", &format!("{role}@"))).await
+    }
+
+    async fn create(template: Option<&str>) -> Database {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let template = template.unwrap_or("template0");
+        let admin = connect(&server_url("postgres")).await;
+        admin
+            .batch_execute(&format!("create database {name} template {template}"))
+            .await
+            .expect("a test's database is created");
+        Database { name }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // The cluster goes with the run anyhow; this only keeps the disk small meanwhile.
+        let _ = dropper().send(self.name.clone());
+    }
+}
+
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("the test server answers");
+    // Ends with its client; a lost connection shows up as an error of the client's next call.
+    tokio::spawn(connection);
+    client
+}
+
+async fn make_template() {
+    static DONE: tokio::sync::OnceCell<()> = tokio::sync::OnceCell::const_new();
+    DONE.get_or_init(|| async {
+        let admin = connect(&server_url("postgres")).await;
+        admin.execute("select pg_advisory_lock($1)", &[&TEMPLATE_LOCK]).await.expect("the template's lock");
+        let made = admin
+            .query_opt("select 1 from pg_database where datname = $1", &[&TEMPLATE])
+            .await
+            .expect("the list of databases");
+        if made.is_none() {
+            let making = format!("{TEMPLATE}_making");
+            admin
+                .batch_execute(&format!("create database {making} template template0"))
+                .await
+                .expect("the template's database");
+            let mut client = connect(&server_url(&making)).await;
+            let schema = atta::Schema::default();
+            atta::migrate(&mut client, &schema).await.expect("the template is migrated");
+            drop(client);
+            rename_when_free(&admin, &making).await;
+        }
+        admin.execute("select pg_advisory_unlock($1)", &[&TEMPLATE_LOCK]).await.expect("the template's lock");
+    })
+    .await;
+}
+
+/// A database can't be renamed while the server still ends the connection we dropped.
+async fn rename_when_free(admin: &Client, making: &str) {
+    crate::wait_for("the template's last connection to end", || async {
+        admin.batch_execute(&format!("alter database {making} rename to {TEMPLATE}")).await.ok()
+    })
+    .await;
+}
+
+/// One thread drops the databases of finished tests, so that no test waits for it.
+fn dropper() -> &'static mpsc::Sender<String> {
+    static DROPPER: OnceLock<mpsc::Sender<String>> = OnceLock::new();
+    DROPPER.get_or_init(|| {
+        let (sender, names) = mpsc::channel::<String>();
+        thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a small runtime");
+            runtime.block_on(async {
+                let admin = connect(&server_url("postgres")).await;
+                while let Ok(name) = names.recv() {
+                    let end = format!(
+                        "select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'"
+                    );
+                    // Best effort: a database that stays is removed with the cluster.
+                    let _ = admin.batch_execute(&end).await;
+                    let _ = admin.batch_execute(&format!("drop database if exists {name}")).await;
+                }
+            });
+        });
+        sender
+    })
+}

@@ -1,0 +1,47 @@
+//! What atta's tests stand on: one private PostgreSQL for the run, a database for each test, waiting with a deadline.
+//!
+//! The server is the one that `ATTA_TEST_SERVER` names (`cargo xtask test` starts it and sets that), or else one that
+//! this process starts for itself and that ends with it. `ATTA_TEST_PG_BIN` names the folder of another version's
+//! binaries. A test's database is a copy of a migrated template, made in milliseconds and dropped with its handle.
+
+mod database;
+mod wait;
+
+pub use atta_cluster::{Binaries, Cluster};
+pub use database::Database;
+pub use wait::{DEADLINE, wait_for};
+
+use std::env;
+use std::sync::OnceLock;
+
+/// A connection string for `database` on the run's server.
+pub fn server_url(database: &str) -> String {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    match SERVER.get_or_init(Server::of_this_run) {
+        Server::Given(port) => format!("postgres://postgres@127.0.0.1:{port}/{database}"),
+        Server::Own(cluster) => cluster.url(database),
+    }
+}
+
+/// The binaries that the tests' servers run from.
+pub fn binaries() -> Binaries {
+    match env::var_os("ATTA_TEST_PG_BIN") {
+        Some(folder) => Binaries::at(folder).expect("ATTA_TEST_PG_BIN names a folder of PostgreSQL binaries"),
+        None => Binaries::find().expect("PostgreSQL is installed (cargo xtask test does it)"),
+    }
+}
+
+enum Server {
+    /// Started by `cargo xtask test`; its port.
+    Given(u16),
+    Own(Cluster),
+}
+
+impl Server {
+    fn of_this_run() -> Server {
+        match env::var("ATTA_TEST_SERVER") {
+            Ok(port) => Server::Given(port.parse().expect("ATTA_TEST_SERVER is a port on 127.0.0.1")),
+            Err(_) => Server::Own(Cluster::temporary(&binaries()).expect("a private PostgreSQL starts")),
+        }
+    }
+}
