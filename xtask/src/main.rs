@@ -1,1 +1,79 @@
-fn main() {}
+//! The project's own commands: `cargo xtask test`, `cargo xtask demo`.
+//!
+//! They work on a machine that has cargo and nothing else: what is missing is installed first, by the machine's own
+//! package manager, and named before that.
+
+mod demo;
+mod install;
+mod postgres;
+mod test;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "\
+Usage: cargo xtask COMMAND
+
+  demo [--stay]           start a private PostgreSQL, add jobs by SQL and see them run
+  test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
+  check                   format and lints only
+";
+
+type Result<T = (), E = String> = std::result::Result<T, E>;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["demo"] => demo::run(false),
+        ["demo", "--stay"] => demo::run(true),
+        ["test"] => test::run(false),
+        ["test", "--all-postgres"] => test::run(true),
+        ["check"] => test::check(),
+        ["help" | "--help" | "-h"] => {
+            say(USAGE);
+            Ok(())
+        }
+        _ => Err(format!("unknown command: cargo xtask {}\n\n{USAGE}", words.join(" "))),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Progress, for the person in front.
+#[expect(clippy::print_stderr, reason = "this is where xtask speaks")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+/// The project's folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// The cargo that runs us, in the project's folder.
+fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Says what is run, runs it, and fails if it fails.
+fn run(command: &mut Command) -> Result {
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+    let program =
+        Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let line = format!("{program} {}", words.join(" "));
+    say(&format!("==> {line}"));
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{line}: {status}")),
+        Err(error) => Err(format!("{line}: {error}")),
+    }
+}

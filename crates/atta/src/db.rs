@@ -1,9 +1,15 @@
 //! The schema that everything lives in, and the one place where its name enters a statement.
 
+pub(crate) mod link;
+pub(crate) mod pool;
+
 use crate::{Error, Result};
 
 /// The marker in the body of every function of ours: with it a worker knows whose functions a schema has.
 pub(crate) const FUNCTIONS_MARKER: &str = "atta functions, revision 1";
+
+/// A job as JSON text: what many statements give back. They name the row `job`, and its names `names`.
+const JOB_JSON: &str = include_str!("../sql/queries/job_json.sql");
 
 /// The PostgreSQL schema with the jobs in it: `graphile_worker`, unless told otherwise.
 ///
@@ -54,6 +60,7 @@ impl Schema {
         let values = [
             ("$atta$", self.body_tag()),
             ("{functions_marker}", FUNCTIONS_MARKER.to_owned()),
+            ("{job_json}", JOB_JSON.trim_end().to_owned()),
             ("{schema_text}", quote_literal(&self.name)),
             ("{schema_in_text}", quoted.replace('\'', "''")),
             ("{schema}", quoted),

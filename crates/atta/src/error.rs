@@ -21,6 +21,8 @@ enum Kind {
     Config,
     /// The database said no, or did not answer.
     Database,
+    /// No connection could be had in time; the next try may get one.
+    Unavailable,
 }
 
 impl Error {
@@ -31,14 +33,19 @@ impl Error {
     /// `doing` is what was being done and to what: "adding a job of task send_email".
     pub(crate) fn database(doing: impl fmt::Display, source: tokio_postgres::Error) -> Error {
         let (reason, hint) = match source.as_db_error() {
-            Some(error) => {
-                (format!("{} (SQLSTATE {})", error.message(), error.code().code()), error.hint().map(str::to_owned))
-            }
+            Some(error) => (
+                format!("{} (SQLSTATE {})", error.message(), error.code().code()),
+                error.hint().map(str::to_owned),
+            ),
             None => (chain(&source), None),
         };
         let mut error = Error::build(Kind::Database, format!("{doing}: {reason}"), Some(Box::new(source)));
         error.inner.hint = hint;
         error
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Error {
+        Error::build(Kind::Unavailable, message.into(), None)
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
@@ -47,7 +54,7 @@ impl Error {
     }
 
     /// Says that the set-up is to blame, not the database.
-    pub(crate) fn as_config(mut self) -> Error {
+    pub(crate) fn into_config(mut self) -> Error {
         self.inner.kind = Kind::Config;
         self
     }
@@ -74,7 +81,7 @@ impl Error {
     /// Whether the same call may succeed later: the connection was lost, the server is starting or stopping, out of
     /// connections, or chose this transaction to end a deadlock or a conflict.
     pub fn is_transient(&self) -> bool {
-        let Some(source) = self.postgres_error() else { return false };
+        let Some(source) = self.postgres_error() else { return self.inner.kind == Kind::Unavailable };
         match source.code() {
             Some(code) => is_transient_code(code.code()),
             // No answer from the server at all.
@@ -139,4 +146,9 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.inner.source.as_deref().map(|source| source as _)
     }
+}
+
+/// PostgreSQL can't store a NUL character in a text.
+pub(crate) fn without_nul(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
 }

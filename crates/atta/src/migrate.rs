@@ -91,8 +91,13 @@ impl From<tokio_postgres::Error> for Failure {
 }
 
 /// Opens the schema, waits for its lock, and does what is then still to do.
-async fn apply(client: &mut Client, schema: &Schema, first: &MigrationPlan) -> Result<MigrationPlan, Failure> {
-    let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+async fn apply(
+    client: &mut Client,
+    schema: &Schema,
+    first: &MigrationPlan,
+) -> Result<MigrationPlan, Failure> {
+    let transaction =
+        client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
     transaction.batch_execute(plan::SETTINGS).await?;
     for step in &first.opening {
         transaction.batch_execute(&step.sql).await?;
@@ -132,8 +137,8 @@ async fn explain(client: &Client, schema: &Schema, doing: String, error: tokio_p
     }
     match State::read_catalog(client, schema).await {
         Ok(state) => match state.missing_privilege(schema) {
-            Some(missing) => error.as_config().with_hint(missing),
-            None => error.as_config(),
+            Some(missing) => error.into_config().with_hint(missing),
+            None => error.into_config(),
         },
         Err(_) => error,
     }

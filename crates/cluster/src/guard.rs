@@ -50,7 +50,9 @@ impl Guard {
     /// Lets the guard do its work now, and waits for it.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         drop(self.pipe);
-        self.process.wait().map_err(|error| Error::new("waiting for the guard of a cluster".into(), error))?;
+        self.process
+            .wait()
+            .map_err(|error| Error::new("waiting for the guard of a cluster".into(), error))?;
         Ok(())
     }
 }

@@ -129,7 +129,14 @@ impl Cluster {
             user.give(folder).map_err(|error| Error::new(context(), error))?;
         }
         let mut initdb = cluster.command("initdb");
-        initdb.args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]);
+        initdb.args([
+            "--auth=trust",
+            "--username=postgres",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+            "-D",
+        ]);
         cluster.run(initdb.arg(cluster.data()), "making the cluster")?;
         Ok(cluster)
     }
@@ -148,11 +155,16 @@ impl Cluster {
                 self.options.push_str(" -c ");
                 self.options.push_str(setting);
             }
-            let Err(error) = self.run(&mut self.start_command(), "starting PostgreSQL") else { return Ok(()) };
+            let Err(error) = self.run(&mut self.start_command(), "starting PostgreSQL") else {
+                return Ok(());
+            };
             tries += 1;
             let log = fs::read_to_string(self.log()).unwrap_or_default();
             if tries == 5 || !log.contains("could not bind") {
-                return Err(Error { context: format!("{}\n{}", error.context, tail(&log)), source: error.source });
+                return Err(Error {
+                    context: format!("{}\n{}", error.context, tail(&log)),
+                    source: error.source,
+                });
             }
         }
     }

@@ -28,15 +28,14 @@ impl ServerUser {
         }
         let passwd = fs::read_to_string("/etc/passwd")
             .map_err(|error| Error::new("reading /etc/passwd".into(), error))?;
-        ["postgres", "nobody"]
-            .iter()
-            .find_map(|name| ServerUser::named(&passwd, name))
-            .map(Some)
-            .ok_or_else(|| Error::text("PostgreSQL refuses to run as root, and there is no user postgres or nobody"))
+        ["postgres", "nobody"].iter().find_map(|name| ServerUser::named(&passwd, name)).map(Some).ok_or_else(
+            || Error::text("PostgreSQL refuses to run as root, and there is no user postgres or nobody"),
+        )
     }
 
     fn named(passwd: &str, name: &str) -> Option<ServerUser> {
-        let mut fields = passwd.lines().map(|line| line.split(':')).find(|fields| fields.clone().next() == Some(name))?;
+        let mut fields =
+            passwd.lines().map(|line| line.split(':')).find(|fields| fields.clone().next() == Some(name))?;
         let uid = fields.nth(2)?.parse().ok()?;
         let gid = fields.next()?.parse().ok()?;
         Some(ServerUser { uid, gid })

@@ -28,11 +28,12 @@ begin
       message = format('invalid job_key_mode: %L', add_job.job_key_mode),
       hint = 'It must be ''replace'', ''preserve_run_at'' or ''unsafe_dedupe''.';
   end if;
-  if add_job.max_attempts > 32767 or add_job.priority not between -32768 and 32767 then
+  if add_job.max_attempts not between -32768 and 32767 or add_job.priority not between -32768 and 32767 then
     raise exception using
       errcode = 'numeric_value_out_of_range',
       message = case
-        when add_job.max_attempts > 32767 then format('invalid max_attempts: %s', add_job.max_attempts)
+        when add_job.max_attempts not between -32768 and 32767
+          then format('invalid max_attempts: %s', add_job.max_attempts)
         else format('invalid priority: %s', add_job.priority)
       end,
       hint = 'max_attempts must be between 1 and 32767, priority between -32768 and 32767.';
@@ -53,7 +54,7 @@ begin
         add_job.payload,
         add_job.queue_name,
         add_job.run_at,
-        (case when add_job.max_attempts < -32768 then -32768 else add_job.max_attempts end)::smallint,
+        add_job.max_attempts::smallint,
         add_job.job_key,
         add_job.priority::smallint,
         add_job.flags
@@ -75,23 +76,32 @@ begin
     insert into {schema}._private_job_queues (queue_name) values (add_job.queue_name) on conflict do nothing;
   end loop;
 
+  -- Both are looked up once more, by the insert's own snapshot: a clean-up may have taken them meanwhile.
   insert into {schema}._private_jobs as job (
     job_queue_id, task_id, payload, run_at, max_attempts, key, priority, flags
   )
-  values (
+  select
     v_queue_id,
-    v_task_id,
+    task.id,
     coalesce(add_job.payload, '{}'::json),
     coalesce(add_job.run_at, now()),
     coalesce(add_job.max_attempts, 25),
     add_job.job_key,
     coalesce(add_job.priority, 0),
     (select jsonb_object_agg(flag, true) from unnest(add_job.flags) as flag)
-  )
+  from {schema}._private_tasks as task
+  where task.id = v_task_id
+    and (v_queue_id is null or exists (select from {schema}._private_job_queues as queue where queue.id = v_queue_id))
   -- Only unsafe_dedupe brings a key here.
   on conflict (key) do update
     set revision = job.revision + 1, updated_at = now()
   returning * into v_job;
+  if not found then
+    raise exception using
+      errcode = 'serialization_failure',
+      message = 'a task or queue was cleaned up while a job of it was being added',
+      hint = 'Nothing was added; do it again.';
+  end if;
 
   -- A job that was there before has had its notice.
   if v_job.revision = 0 then

@@ -1,8 +1,8 @@
--- The first of our own revisions.
-insert into {schema}._atta_migrations (id, breaking) values (1, false);
+-- The first of our own revisions. Also puts back what was dropped of it.
+insert into {schema}._atta_migrations (id, breaking) values (1, false) on conflict do nothing;
 
 -- The workers that are alive, by their own word: who, where, since when, and when last heard of.
-create table {schema}._atta_workers (
+create table if not exists {schema}._atta_workers (
   id text not null,
   host text not null,
   pid integer not null,
@@ -16,9 +16,15 @@ create table {schema}._atta_workers (
 alter table {schema}._atta_workers enable row level security;
 
 -- Workers that died without a word, and when that was found: two within five minutes put the fleet under suspicion.
-create table {schema}._atta_deaths (
+create table if not exists {schema}._atta_deaths (
   worker_id text not null,
   found_at timestamptz not null default now(),
   primary key (worker_id)
 );
 alter table {schema}._atta_deaths enable row level security;
+
+-- Finds the first job of each queue without walking over all the others.
+create index if not exists _atta_jobs_queue_index
+  on {schema}._private_jobs (job_queue_id, priority, run_at)
+  include (id, task_id)
+  where is_available = true and job_queue_id is not null;

@@ -89,7 +89,11 @@ mod tests {
     use super::*;
 
     fn found(body: &str) -> Vec<FoundFunction> {
-        vec![FoundFunction { name: "remove_job".into(), argument_types: vec!["text".into()], body: body.into() }]
+        vec![FoundFunction {
+            name: "remove_job".into(),
+            argument_types: vec!["text".into()],
+            body: body.into(),
+        }]
     }
 
     #[test]

@@ -7,23 +7,24 @@ use super::functions::FUNCTIONS;
 use super::state::State;
 use crate::{Error, Result, Schema};
 
-
 pub(super) const SETTINGS: &str = include_str!("../../sql/migrations/settings.sql");
 pub(super) const LOCK: &str = include_str!("../../sql/migrations/lock.sql");
 
 /// PostgreSQL 12 brought generated columns, which Graphile's tables have.
 const OLDEST_SERVER: i32 = 120_000;
 
-/// One of our own revisions.
+/// One of our own revisions. Its statements may be repeated: that mends a schema that lost some of its tables.
 struct AttaRevision {
     id: i32,
     title: &'static str,
+    tables: &'static [&'static str],
     template: &'static str,
 }
 
 const ATTA_REVISIONS: [AttaRevision; 1] = [AttaRevision {
     id: 1,
     title: "our own objects: workers",
+    tables: &["_atta_workers", "_atta_deaths"],
     template: include_str!("../../sql/migrations/atta_000001.sql"),
 }];
 
@@ -103,8 +104,7 @@ pub(super) fn plan(state: &State, schema: &Schema) -> Result<MigrationPlan> {
         opening: Vec::new(),
         steps: Vec::new(),
     };
-    let step =
-        |title, template: &str| Step { title, sql: schema.fill(template), is_function: false };
+    let step = |title, template: &str| Step { title, sql: schema.fill(template), is_function: false };
 
     if !state.schema_exists {
         plan.opening.push(step("the schema", include_str!("../../sql/migrations/create_schema.sql")));
@@ -117,7 +117,8 @@ pub(super) fn plan(state: &State, schema: &Schema) -> Result<MigrationPlan> {
     }
     let revision = state.graphile.newest.unwrap_or(0);
     if revision < GRAPHILE_REVISION {
-        plan.steps.push(step("the rows of Graphile's revisions", include_str!("../../sql/migrations/rows.sql")));
+        plan.steps
+            .push(step("the rows of Graphile's revisions", include_str!("../../sql/migrations/rows.sql")));
     }
     let tables = || step("the tables", include_str!("../../sql/migrations/tables.sql"));
     match revision {
@@ -130,7 +131,10 @@ pub(super) fn plan(state: &State, schema: &Schema) -> Result<MigrationPlan> {
             plan.steps.push(step("the jobs move into the new tables", copy));
         }
         11..=15 => {
-            plan.steps.push(step("the tables get their new names", include_str!("../../sql/migrations/rename.sql")));
+            plan.steps.push(step(
+                "the tables get their new names",
+                include_str!("../../sql/migrations/rename.sql"),
+            ));
         }
         _ => {}
     }
@@ -149,10 +153,15 @@ pub(super) fn plan(state: &State, schema: &Schema) -> Result<MigrationPlan> {
         plan.steps.push(step("the view of the jobs", include_str!("../../sql/migrations/view.sql")));
     }
     if !state.has("_atta_migrations") {
-        plan.steps.push(step("the table of our own revisions", include_str!("../../sql/migrations/atta_bootstrap.sql")));
+        plan.steps.push(step(
+            "the table of our own revisions",
+            include_str!("../../sql/migrations/atta_bootstrap.sql"),
+        ));
     }
-    for own in ATTA_REVISIONS.iter().filter(|own| Some(own.id) > state.atta.newest) {
-        plan.steps.push(step(own.title, own.template));
+    for own in &ATTA_REVISIONS {
+        if Some(own.id) > state.atta.newest || !own.tables.iter().all(|table| state.has(table)) {
+            plan.steps.push(step(own.title, own.template));
+        }
     }
     if revision < GRAPHILE_REVISION {
         plan.steps.push(step("notices to running workers", include_str!("../../sql/migrations/notices.sql")));
@@ -163,8 +172,10 @@ pub(super) fn plan(state: &State, schema: &Schema) -> Result<MigrationPlan> {
 fn refuse_what_we_cannot_handle(state: &State, schema: &Schema) -> Result<()> {
     if state.server_version < OLDEST_SERVER {
         let (major, minor) = (state.server_version / 10_000, state.server_version / 100 % 100);
-        return Err(Error::config(format!("PostgreSQL {major}.{minor} is too old: atta needs version 12 or later"))
-            .with_hint("upgrade the server"));
+        return Err(Error::config(format!(
+            "PostgreSQL {major}.{minor} is too old: atta needs version 12 or later"
+        ))
+        .with_hint("upgrade the server"));
     }
     let too_new = |whose: &str, breaking: i32, known: i32| {
         Error::config(format!(

@@ -3,3 +3,4 @@
 
 mod migrate;
 mod sql_api;
+mod worker;

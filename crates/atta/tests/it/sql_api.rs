@@ -1,19 +1,14 @@
-//! The functions that anyone can call from SQL.
+//! The functions that anyone can call from SQL: what they store, return, announce and refuse.
+//!
+//! One file a subject; `support` has what they share. The races are in `race` (one interleaving each, forced) and in
+//! `stress` (all of them, by chance).
 
-use testkit::Database;
-
-#[tokio::test]
-async fn an_added_job_is_a_row() {
-    let db = Database::migrated().await;
-    let client = db.client().await;
-    let row = client
-        .query_one("select * from graphile_worker.add_job('hello', '{\"a\": 1}', job_key := 'k')", &[])
-        .await
-        .unwrap();
-    assert_eq!(row.get::<_, String>("key"), "k");
-    let row = client
-        .query_one("select * from graphile_worker.add_job('hello', '[1]', job_key := 'k')", &[])
-        .await
-        .unwrap();
-    assert_eq!(row.get::<_, i32>("revision"), 1);
-}
+mod add;
+mod admin;
+mod keys;
+mod limits;
+mod payload;
+mod race;
+mod seeds;
+mod stress;
+pub(crate) mod support;

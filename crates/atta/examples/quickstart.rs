@@ -1,0 +1,31 @@
+//! A worker with one task, and jobs for it from Rust. The smallest program that does something.
+//!
+//! Run it with `DATABASE_URL=postgres://… cargo run --example quickstart`.
+
+use atta::{IntoTaskHandlerResult, JobSpec, TaskHandler, WorkerContext, WorkerOptions};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    name: String,
+}
+
+impl TaskHandler for Hello {
+    const IDENTIFIER: &'static str = "hello";
+
+    async fn run(self, ctx: WorkerContext) -> impl IntoTaskHandlerResult {
+        println!("Hello, {}! (job {}, attempt {})", self.name, ctx.job().id(), ctx.job().attempts());
+        Ok::<(), String>(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> atta::Result<()> {
+    // Reads DATABASE_URL, installs the schema if it is not there.
+    let worker = WorkerOptions::default().define_job::<Hello>().init().await?;
+
+    worker.create_utils().add_job(Hello { name: "Bobby Tables".into() }, JobSpec::default()).await?;
+
+    // Runs what is due and returns; `run` would go on for ever.
+    worker.run_once().await
+}

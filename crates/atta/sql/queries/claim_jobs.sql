@@ -1,0 +1,84 @@
+-- Claims due jobs durably: they and their queues are marked as this worker's, and their attempts count.
+-- $1 the worker, $2 the task identifiers, $3 forbidden flags, $4 the time or null for the database's, $5 how many.
+-- Locks the queues and jobs that it takes and skips what others hold; never waits. Jobs without a queue come from
+-- jobs_no_queue_index in order; of each free queue the first comes from _atta_jobs_queue_index.
+with task as materialized (
+  select task.id, task.identifier
+  from {schema}._private_tasks as task
+  where task.identifier = any ($2::text[])
+), unqueued as (
+  select job.id, job.priority, job.run_at
+  from {schema}._private_jobs as job
+  where job.is_available = true
+    and job.job_queue_id is null
+    and job.run_at <= coalesce($4::timestamptz, now())
+    and job.task_id = any (array(select task.id from task))
+    and (job.flags ?| $3::text[]) is not true
+  order by job.priority, job.run_at
+  limit $5::bigint
+  for update skip locked
+), head as (
+  select distinct on (job.job_queue_id) job.id, job.job_queue_id, job.priority, job.run_at
+  from {schema}._private_jobs as job
+  where job.is_available = true
+    and job.job_queue_id is not null
+    and job.run_at <= coalesce($4::timestamptz, now())
+    and job.task_id = any (array(select task.id from task))
+    and (job.flags ?| $3::text[]) is not true
+  order by job.job_queue_id, job.priority, job.run_at
+), free_queue as (
+  select queue.id, queue.queue_name, head.id as job_id
+  from head
+  join {schema}._private_job_queues as queue on queue.id = head.job_queue_id
+  where queue.is_available = true
+  order by head.priority, head.run_at
+  limit $5::bigint
+  for update of queue skip locked
+), queued as (
+  select job.id, job.priority, job.run_at, free_queue.id as queue_id, free_queue.queue_name
+  from free_queue
+  join {schema}._private_jobs as job on job.id = free_queue.job_id
+  where job.is_available = true
+    and job.job_queue_id = free_queue.id
+    and job.run_at <= coalesce($4::timestamptz, now())
+  for update of job skip locked
+), taken as (
+  select unqueued.id, unqueued.priority, unqueued.run_at, null::integer as queue_id, null::text as queue_name
+  from unqueued
+  union all
+  select queued.id, queued.priority, queued.run_at, queued.queue_id, queued.queue_name
+  from queued
+  order by priority, run_at
+  limit $5::bigint
+), locked_queue as (
+  update {schema}._private_job_queues as queue
+  set locked_by = $1::text, locked_at = coalesce($4::timestamptz, now())
+  from taken
+  where queue.id = taken.queue_id
+)
+update {schema}._private_jobs as job
+set
+  attempts = job.attempts + 1,
+  locked_by = $1::text,
+  locked_at = coalesce($4::timestamptz, now())
+from taken, task
+where job.id = taken.id
+  and task.id = job.task_id
+returning
+  job.id,
+  task.identifier as task_identifier,
+  job.job_queue_id,
+  taken.queue_name,
+  job.payload::text as payload,
+  job.priority,
+  least(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z') as run_at,
+  job.attempts,
+  job.max_attempts,
+  job.last_error,
+  job.created_at,
+  job.updated_at,
+  job.key,
+  job.locked_at,
+  job.locked_by,
+  job.revision,
+  job.flags

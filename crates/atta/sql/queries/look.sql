@@ -1,0 +1,65 @@
+-- The one statement of an idle worker: says that it is alive, asks whether one of the others is not, and how long it
+-- is until the next job that it could take (in seconds; negative if one is due, null if there is none).
+-- $1 the task identifiers, $2 forbidden flags, $3 the time or null for the database's, $4 the worker, $5 the seconds
+-- after which a silent worker is dead. Locks the worker's own row.
+-- Jumps from priority to priority along jobs_main_index, and reads the first fitting job of each.
+with recursive beat as (
+  update {schema}._atta_workers as worker
+  set heartbeat_at = now()
+  where worker.id = $4::text
+  returning worker.id
+), task as materialized (
+  select task.id
+  from {schema}._private_tasks as task
+  where task.identifier = any ($1::text[])
+), level (priority) as (
+  (
+    select job.priority
+    from {schema}._private_jobs as job
+    where job.is_available = true
+    order by job.priority
+    limit 1
+  )
+  union all
+  select (
+    select job.priority
+    from {schema}._private_jobs as job
+    where job.is_available = true
+      and job.priority > level.priority
+    order by job.priority
+    limit 1
+  )
+  from level
+  where level.priority is not null
+)
+select
+  exists (select from beat) as is_registered,
+  exists (
+    select
+    from {schema}._atta_workers as worker
+    where worker.heartbeat_at < now() - $5::float8 * interval '1 second'
+      and worker.id <> $4::text
+  ) as others_are_silent,
+  extract(epoch from (
+    least(min(next.run_at), coalesce($3::timestamptz, now()) + interval '1 day')
+      - coalesce($3::timestamptz, now())
+  ))::float8 as next_due
+from level
+cross join lateral (
+  select greatest(job.run_at, coalesce($3::timestamptz, now()) - interval '1 day') as run_at
+  from {schema}._private_jobs as job
+  where job.is_available = true
+    and job.priority = level.priority
+    and job.task_id = any (array(select task.id from task))
+    and (job.flags ?| $2::text[]) is not true
+    and (
+      job.job_queue_id is null
+      or exists (
+        select
+        from {schema}._private_job_queues as queue
+        where queue.id = job.job_queue_id and queue.is_available = true
+      )
+    )
+  order by job.run_at
+  limit 1
+) as next

@@ -1,0 +1,14 @@
+-- Keeps Graphile's four-hour rule away from jobs that run for long. $1 the worker, $2 the jobs that it runs.
+-- Locks those jobs, then their queues; primary keys.
+with refreshed as (
+  update {schema}._private_jobs as job
+  set locked_at = now()
+  where job.id = any ($2::bigint[])
+    and job.locked_by = $1::text
+  returning job.job_queue_id
+)
+update {schema}._private_job_queues as queue
+set locked_at = now()
+from refreshed
+where queue.id = refreshed.job_queue_id
+  and queue.locked_by = $1::text

@@ -1,0 +1,44 @@
+//! Connections: a pool for everything that is short, and single ones for what must have its own.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
+use tokio_postgres::{Config, NoTls};
+
+use crate::{Error, Result};
+
+/// How long a caller waits for a free connection of the pool before that counts as a failure.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// A pool of up to `size` connections. Opens none yet.
+pub(crate) fn pool(config: &Config, size: usize) -> Result<Pool> {
+    let manager = Manager::from_config(
+        config.clone(),
+        NoTls,
+        ManagerConfig { recycling_method: RecyclingMethod::Fast },
+    );
+    let timeouts = Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) };
+    Pool::builder(manager)
+        .max_size(size)
+        .timeouts(timeouts)
+        .runtime(Runtime::Tokio1)
+        .build()
+        .map_err(|error| Error::config(format!("invalid pool of connections: {error}")))
+}
+
+/// A connection of the pool, for `doing`.
+pub(crate) async fn get(pool: &Pool, doing: &str) -> Result<Object> {
+    pool.get().await.map_err(|error| match error {
+        deadpool_postgres::PoolError::Backend(error) => Error::database(doing, error),
+        error => Error::unavailable(format!("{doing}: no connection to be had: {error}")),
+    })
+}
+
+/// Reads a connection string.
+pub(crate) fn parse(url: &str) -> Result<Config> {
+    // The parser's message never repeats the text, which may hold a password.
+    url.parse().map_err(|error: tokio_postgres::Error| {
+        Error::config(format!("invalid connection string: {error}"))
+            .with_hint("it looks like postgres://user:password@host:5432/database")
+    })
+}

@@ -1,0 +1,261 @@
+//! A job, and what can be said of one when it is added or changed.
+
+use chrono::{DateTime, Utc};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{Error, Result};
+
+/// A job as it stands in the database.
+///
+/// The payload is kept as the text that was stored, and decoded only when somebody asks.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Job {
+    pub(crate) id: i64,
+    #[serde(deserialize_with = "null_as_empty")]
+    pub(crate) task_identifier: String,
+    pub(crate) job_queue_id: Option<i32>,
+    pub(crate) queue_name: Option<String>,
+    pub(crate) payload: Box<RawValue>,
+    pub(crate) priority: i16,
+    pub(crate) run_at: DateTime<Utc>,
+    pub(crate) attempts: i16,
+    pub(crate) max_attempts: i16,
+    pub(crate) last_error: Option<String>,
+    pub(crate) created_at: DateTime<Utc>,
+    pub(crate) updated_at: DateTime<Utc>,
+    pub(crate) key: Option<String>,
+    pub(crate) locked_at: Option<DateTime<Utc>>,
+    pub(crate) locked_by: Option<String>,
+    pub(crate) revision: i32,
+    pub(crate) flags: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+impl Job {
+    /// The number that PostgreSQL gave it.
+    pub fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// The kind of work.
+    pub fn task_identifier(&self) -> &str {
+        &self.task_identifier
+    }
+
+    /// The queue whose jobs run one after the other, if it is in one.
+    pub fn queue_name(&self) -> Option<&str> {
+        self.queue_name.as_deref()
+    }
+
+    /// The payload as JSON text, exactly as it is stored.
+    pub fn payload_json(&self) -> &str {
+        self.payload.get()
+    }
+
+    /// The payload, decoded.
+    pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_str(self.payload.get()).map_err(|error| {
+            let type_name = std::any::type_name::<T>();
+            Error::config(format!("the payload of job {} is not a {type_name}: {error}", self.id))
+        })
+    }
+
+    /// Jobs with lower numbers run first.
+    pub fn priority(&self) -> i16 {
+        self.priority
+    }
+
+    /// Not before this time.
+    pub fn run_at(&self) -> DateTime<Utc> {
+        self.run_at
+    }
+
+    /// How often it was begun, this time included while it runs.
+    pub fn attempts(&self) -> i16 {
+        self.attempts
+    }
+
+    /// How often it may be begun.
+    pub fn max_attempts(&self) -> i16 {
+        self.max_attempts
+    }
+
+    /// Why the last attempt failed.
+    pub fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+
+    /// When it was first added.
+    pub fn created_at(&self) -> DateTime<Utc> {
+        self.created_at
+    }
+
+    /// When it was last added, rescheduled or failed by hand; running does not change it.
+    pub fn updated_at(&self) -> DateTime<Utc> {
+        self.updated_at
+    }
+
+    /// The job key.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// Since when a worker has it.
+    pub fn locked_at(&self) -> Option<DateTime<Utc>> {
+        self.locked_at
+    }
+
+    /// The worker that has it.
+    pub fn locked_by(&self) -> Option<&str> {
+        self.locked_by.as_deref()
+    }
+
+    /// How often it was changed through its key.
+    pub fn revision(&self) -> i32 {
+        self.revision
+    }
+
+    /// Its flags, in alphabetical order.
+    pub fn flags(&self) -> Vec<&str> {
+        self.flags.iter().flatten().map(|(flag, _)| flag.as_str()).collect()
+    }
+
+    /// Whether no attempt is left.
+    pub fn is_permanently_failed(&self) -> bool {
+        self.locked_at.is_none() && self.attempts >= self.max_attempts
+    }
+
+    /// Jobs run in this order.
+    pub(crate) fn order(&self) -> (i16, DateTime<Utc>, i64) {
+        (self.priority, self.run_at, self.id)
+    }
+}
+
+/// A statement that can't know the name leaves it to its caller.
+fn null_as_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// When, where and how often a job runs. What is left out, the database fills in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobSpec {
+    /// Jobs of one queue run one after the other. Default: none.
+    pub queue_name: Option<String>,
+    /// Not before this time. Default: now.
+    pub run_at: Option<DateTime<Utc>>,
+    /// How often it may be begun, at least 1. Default: 25.
+    pub max_attempts: Option<i16>,
+    /// Finds the job again, to change or remove it; 1 to 512 characters. Default: none.
+    pub job_key: Option<String>,
+    /// What happens to a job that has the key already. Default: [`JobKeyMode::Replace`].
+    pub job_key_mode: Option<JobKeyMode>,
+    /// Lower numbers run first. Default: 0.
+    pub priority: Option<i16>,
+    /// Labels by which workers may leave jobs out. Default: none.
+    pub flags: Option<Vec<String>>,
+}
+
+/// What happens to a job that has the key already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobKeyMode {
+    /// It gets all the new values. Postponing a job again and again debounces it.
+    #[default]
+    Replace,
+    /// It gets the new values but keeps its time, unless it has failed before. Throttles.
+    PreserveRunAt,
+    /// It stays as it is, even if it is running or permanently failed: the new one may never run.
+    UnsafeDedupe,
+}
+
+impl JobKeyMode {
+    /// The name that SQL knows.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobKeyMode::Replace => "replace",
+            JobKeyMode::PreserveRunAt => "preserve_run_at",
+            JobKeyMode::UnsafeDedupe => "unsafe_dedupe",
+        }
+    }
+}
+
+/// Builds a [`JobSpec`].
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct JobSpecBuilder {
+    spec: JobSpec,
+}
+
+impl JobSpecBuilder {
+    /// A spec that leaves everything to the database.
+    pub fn new() -> JobSpecBuilder {
+        JobSpecBuilder::default()
+    }
+
+    /// See [`JobSpec::queue_name`].
+    pub fn queue_name(mut self, queue_name: impl Into<String>) -> JobSpecBuilder {
+        self.spec.queue_name = Some(queue_name.into());
+        self
+    }
+
+    /// See [`JobSpec::run_at`].
+    pub fn run_at(mut self, run_at: DateTime<Utc>) -> JobSpecBuilder {
+        self.spec.run_at = Some(run_at);
+        self
+    }
+
+    /// See [`JobSpec::max_attempts`].
+    pub fn max_attempts(mut self, max_attempts: i16) -> JobSpecBuilder {
+        self.spec.max_attempts = Some(max_attempts);
+        self
+    }
+
+    /// See [`JobSpec::job_key`].
+    pub fn job_key(mut self, job_key: impl Into<String>) -> JobSpecBuilder {
+        self.spec.job_key = Some(job_key.into());
+        self
+    }
+
+    /// See [`JobSpec::job_key_mode`].
+    pub fn job_key_mode(mut self, job_key_mode: JobKeyMode) -> JobSpecBuilder {
+        self.spec.job_key_mode = Some(job_key_mode);
+        self
+    }
+
+    /// See [`JobSpec::priority`].
+    pub fn priority(mut self, priority: i16) -> JobSpecBuilder {
+        self.spec.priority = Some(priority);
+        self
+    }
+
+    /// See [`JobSpec::flags`].
+    pub fn flags(mut self, flags: Vec<String>) -> JobSpecBuilder {
+        self.spec.flags = Some(flags);
+        self
+    }
+
+    /// The spec.
+    pub fn build(self) -> JobSpec {
+        self.spec
+    }
+}
+
+impl From<JobSpecBuilder> for JobSpec {
+    fn from(builder: JobSpecBuilder) -> JobSpec {
+        builder.spec
+    }
+}
+
+/// What `reschedule_jobs` changes; what is left out stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RescheduleJobOptions {
+    /// The new time.
+    pub run_at: Option<DateTime<Utc>>,
+    /// The new priority.
+    pub priority: Option<i16>,
+    /// The new number of attempts made.
+    pub attempts: Option<i16>,
+    /// The new number of attempts allowed, at least 1.
+    pub max_attempts: Option<i16>,
+}

@@ -1,0 +1,139 @@
+//! Death and recovery: workers say that they are alive, and the living bury the dead.
+//!
+//! A worker is in the table `_atta_workers` from its start to its orderly end, and beats with every look at the
+//! database. One that was silent for the threshold is dead; whoever notices first takes its row away and frees its
+//! jobs and queues, all in one statement, so it happens once. Only workers of that table are judged so. Everybody
+//! else's locks, Node's too, fall under Graphile's rule of four hours.
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::Type;
+
+use crate::db::pool;
+use crate::event::WorkerEvent;
+use crate::worker::Shared;
+use crate::{Error, Result};
+
+/// Puts this worker into the table of the living.
+pub(crate) async fn register(shared: &Shared) -> Result<()> {
+    let client = pool::get(shared.utils.pool(), "registering the worker").await?;
+    let slots = i32::try_from(shared.slots).unwrap_or(i32::MAX);
+    let pid = i32::try_from(std::process::id()).unwrap_or_default();
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
+        (&&*shared.worker_id, Type::TEXT),
+        (&host(), Type::TEXT),
+        (&pid, Type::INT4),
+        (&env!("CARGO_PKG_VERSION"), Type::TEXT),
+        (&shared.task_identifiers, Type::TEXT_ARRAY),
+        (&slots, Type::INT4),
+    ];
+    shared
+        .query(&client, &shared.sql.register_worker, &parameters)
+        .await
+        .map_err(|error| Error::database("registering the worker", error))?;
+    Ok(())
+}
+
+/// Takes this worker out again, when it has given up all that it held.
+pub(crate) async fn deregister(shared: &Shared) -> Result<()> {
+    let client = pool::get(shared.utils.pool(), "deregistering the worker").await?;
+    shared
+        .query(&client, &shared.sql.deregister_worker, &[(&&*shared.worker_id, Type::TEXT)])
+        .await
+        .map_err(|error| Error::database("deregistering the worker", error))?;
+    Ok(())
+}
+
+/// What follows from a look: we may have been buried alive, or others may be dead.
+pub(crate) async fn after_look(shared: &Shared, is_registered: bool, others_are_silent: bool) {
+    if !is_registered && let Err(error) = register(shared).await {
+        tracing::warn!(%error, "could not register this worker, trying again");
+    }
+    if others_are_silent && let Err(error) = recover(shared).await {
+        tracing::warn!(%error, "could not recover the jobs of dead workers, trying again");
+    }
+}
+
+/// Frees what dead workers held.
+async fn recover(shared: &Shared) -> Result<()> {
+    let client = pool::get(shared.utils.pool(), "recovering jobs").await?;
+    let threshold = shared.recovery_threshold.as_secs_f64();
+    let rows = shared
+        .query(&client, &shared.sql.recover_workers, &[(&threshold, Type::FLOAT8)])
+        .await
+        .map_err(|error| Error::database("recovering jobs", error))?;
+    let mut dead: Vec<(String, Vec<i64>)> = Vec::new();
+    for row in &rows {
+        let worker_id: String = row.get("worker_id");
+        let job_id: Option<i64> = row.get("job_id");
+        match dead.iter_mut().find(|(id, _)| *id == worker_id) {
+            Some((_, job_ids)) => job_ids.extend(job_id),
+            None => dead.push((worker_id, job_id.into_iter().collect())),
+        }
+    }
+    for (worker_id, job_ids) in dead {
+        tracing::warn!(dead = worker_id, jobs = ?job_ids, "a worker died; its jobs are free again");
+        let event = WorkerEvent::WorkerRecovered {
+            worker_id: worker_id.as_str().into(),
+            job_ids: job_ids.as_slice().into(),
+        };
+        shared.events.send(|| event);
+        if !shared.hooks.is_empty() {
+            shared.hooks.call("on_recovery", |hooks| hooks.on_recovery(&worker_id, &job_ids)).await;
+        }
+    }
+    Ok(())
+}
+
+/// Another tool may have dropped our tables: put them back, or go on without them.
+pub(crate) async fn restore_own_objects(shared: &Shared, error: &Error) {
+    if error.db_code() != Some("42P01") {
+        return;
+    }
+    match shared.utils.migrate().await {
+        Ok(_) => tracing::info!("tables of atta were missing from the schema and are back"),
+        Err(error) => tracing::warn!(%error, "tables of atta are missing from the schema"),
+    }
+}
+
+/// When Graphile's rule of four hours is applied: at some moment of the first minute, then every eight to ten
+/// minutes, so that the workers of a fleet do not do it all at once.
+pub(crate) struct SweepTimer {
+    next: Instant,
+}
+
+impl SweepTimer {
+    pub(crate) fn new() -> SweepTimer {
+        SweepTimer { next: Instant::now() + Duration::from_millis(fastrand::u64(0..60_000)) }
+    }
+
+    pub(crate) async fn sweep_when_due(&mut self, shared: &Shared) {
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + Duration::from_secs(fastrand::u64(480..600));
+        match sweep(shared).await {
+            Ok(0) => {}
+            Ok(freed) => {
+                tracing::warn!(freed, "jobs were locked for more than four hours and are free again")
+            }
+            Err(error) => tracing::warn!(%error, "could not sweep stale locks, trying again later"),
+        }
+    }
+}
+
+async fn sweep(shared: &Shared) -> Result<i64> {
+    let client = pool::get(shared.utils.pool(), "sweeping stale locks").await?;
+    let rows = shared
+        .query(&client, &shared.sql.sweep_stale_locks, &[])
+        .await
+        .map_err(|error| Error::database("sweeping stale locks", error))?;
+    Ok(rows.first().map_or(0, |row| row.get("freed")))
+}
+
+/// The machine's name, for whoever looks at the table.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .or_else(|_| std::fs::read_to_string("/etc/hostname"));
+    name.ok().map(|name| name.trim().to_owned()).unwrap_or_else(|| "unknown".into())
+}

@@ -1,0 +1,114 @@
+//! Adding jobs and looking after them, from anywhere: inside a worker or without one.
+
+mod add;
+mod admin;
+mod read;
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use deadpool_postgres::Pool;
+use tokio_postgres::types::Type;
+
+pub use add::{AddJobs, RawJobSpec};
+pub use admin::CleanupTask;
+pub use read::{JobCounts, JobFilter, JobState};
+
+use crate::db::pool;
+use crate::{Error, Job, MigrationPlan, Result, Schema};
+
+/// Adds jobs and looks after them. Cheap to clone; all clones share one pool.
+#[derive(Clone)]
+pub struct WorkerUtils {
+    inner: Arc<Inner>,
+    use_local_time: bool,
+}
+
+struct Inner {
+    pool: Pool,
+    schema: Schema,
+}
+
+impl std::fmt::Debug for WorkerUtils {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkerUtils").field("schema", &self.inner.schema).finish_non_exhaustive()
+    }
+}
+
+impl WorkerUtils {
+    /// On a pool of your own, and the schema that the jobs are in.
+    pub fn new(pool: Pool, schema: Schema) -> WorkerUtils {
+        WorkerUtils { inner: Arc::new(Inner { pool, schema }), use_local_time: false }
+    }
+
+    /// On a database by its connection string, with up to ten connections, in the default schema.
+    pub fn connect(database_url: &str) -> Result<WorkerUtils> {
+        let pool = pool::pool(&pool::parse(database_url)?, 10)?;
+        Ok(WorkerUtils::new(pool, Schema::default()))
+    }
+
+    /// Whether a job without a `run_at` gets this machine's time instead of the database's. Default: false.
+    #[must_use]
+    pub fn with_use_local_time(mut self, use_local_time: bool) -> WorkerUtils {
+        self.use_local_time = use_local_time;
+        self
+    }
+
+    /// The pool that the connections come from.
+    pub fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    /// The schema that the jobs are in.
+    pub fn schema(&self) -> &Schema {
+        &self.inner.schema
+    }
+
+    /// Installs or upgrades the schema, as [`crate::migrate`] does.
+    pub async fn migrate(&self) -> Result<MigrationPlan> {
+        let mut client = pool::get(&self.inner.pool, "migrating the schema").await?;
+        crate::migrate(&mut client, &self.inner.schema).await
+    }
+
+    /// One statement with one JSON argument, which gives back rows of JSON text.
+    async fn ask(&self, doing: &str, template: &str, argument: &serde_json::Value) -> Result<Vec<String>> {
+        let client = pool::get(&self.inner.pool, doing).await?;
+        let sql = self.inner.schema.fill(template);
+        let argument = argument.to_string();
+        let rows = client
+            .query_typed(&sql, &[(&argument, Type::TEXT)])
+            .await
+            .map_err(|error| self.explain(Error::database(doing, error)))?;
+        Ok(rows.iter().filter_map(|row| row.get(0)).collect())
+    }
+
+    async fn ask_jobs(&self, doing: &str, template: &str, argument: &serde_json::Value) -> Result<Vec<Job>> {
+        decode_jobs(doing, &self.ask(doing, template, argument).await?)
+    }
+
+    /// Says what to do when the schema is not there.
+    fn explain(&self, error: Error) -> Error {
+        match error.db_code() {
+            Some("42P01" | "42883" | "3F000") => {
+                let schema = self.inner.schema.quoted();
+                error.with_hint(format!(
+                    "schema {schema} is not installed; run: atta migrate, or call migrate()"
+                ))
+            }
+            _ => error,
+        }
+    }
+
+    fn default_run_at(&self) -> Option<chrono::DateTime<Utc>> {
+        self.use_local_time.then(Utc::now)
+    }
+}
+
+fn decode_jobs(doing: &str, rows: &[String]) -> Result<Vec<Job>> {
+    rows.iter()
+        .map(|row| {
+            serde_json::from_str(row)
+                .map_err(|error| Error::config(format!("{doing}: the database gave back no job: {error}")))
+        })
+        .collect()
+}

@@ -1,0 +1,225 @@
+//! Adding jobs: one, many, and within the caller's own transaction.
+
+use std::future::Future;
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio_postgres::types::Type;
+
+use super::{WorkerUtils, decode_jobs};
+use crate::db::pool;
+use crate::{BatchTaskHandler, Error, Job, JobKeyMode, JobSpec, Result, TaskHandler};
+
+/// What can carry an add into the database: a transaction of yours, of whatever library.
+///
+/// Implemented for tokio-postgres and deadpool clients and transactions, and behind features for those of sqlx,
+/// diesel-async and sea-orm. What was added through a transaction is gone when that is rolled back.
+pub trait AddJobs: Send {
+    /// Runs a statement with one text argument and gives back its one column of text.
+    fn query_text(&mut self, sql: &str, argument: String)
+    -> impl Future<Output = Result<Vec<String>>> + Send;
+}
+
+impl AddJobs for tokio_postgres::Transaction<'_> {
+    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
+        texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
+    }
+}
+
+impl AddJobs for tokio_postgres::Client {
+    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
+        texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
+    }
+}
+
+impl AddJobs for deadpool_postgres::Transaction<'_> {
+    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
+        texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
+    }
+}
+
+impl AddJobs for deadpool_postgres::Object {
+    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
+        texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
+    }
+}
+
+fn texts(rows: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> Result<Vec<String>> {
+    let rows = rows.map_err(|error| Error::database("adding jobs", error))?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// A job on its way into the database: what task, with what payload, under which spec.
+#[derive(Clone, Debug)]
+pub struct RawJobSpec {
+    identifier: String,
+    payload: Box<RawValue>,
+    spec: JobSpec,
+}
+
+impl RawJobSpec {
+    /// Any task, known here or not.
+    pub fn new(
+        identifier: impl Into<String>,
+        payload: impl Serialize,
+        spec: impl Into<JobSpec>,
+    ) -> Result<RawJobSpec> {
+        let identifier = identifier.into();
+        let payload = to_raw_value(&payload).map_err(|error| {
+            Error::config(format!("the payload for task {identifier} is no JSON: {error}"))
+        })?;
+        Ok(RawJobSpec { identifier, payload, spec: spec.into() })
+    }
+}
+
+/// A job as the SQL functions read it.
+#[derive(Serialize)]
+struct Argument<'a> {
+    identifier: &'a str,
+    payload: &'a RawValue,
+    queue_name: &'a Option<String>,
+    run_at: Option<chrono::DateTime<chrono::Utc>>,
+    max_attempts: Option<i16>,
+    job_key: &'a Option<String>,
+    priority: Option<i16>,
+    flags: &'a Option<Vec<String>>,
+    job_key_mode: Option<&'static str>,
+}
+
+/// The argument of the statement add_jobs.
+#[derive(Serialize)]
+struct ManyArgument<'a> {
+    jobs: Vec<Argument<'a>>,
+    preserve_run_at: bool,
+}
+
+impl WorkerUtils {
+    /// Adds a job of a task that is known here. Gives it back as it stands in the database.
+    pub async fn add_job<T: TaskHandler>(&self, payload: T, spec: impl Into<JobSpec>) -> Result<Job> {
+        self.add_raw_job(T::IDENTIFIER, payload, spec).await
+    }
+
+    /// Adds a job of any task by its identifier.
+    pub async fn add_raw_job(
+        &self,
+        identifier: impl Into<String>,
+        payload: impl Serialize,
+        spec: impl Into<JobSpec>,
+    ) -> Result<Job> {
+        let mut client = pool::get(self.pool(), "adding a job").await?;
+        self.add_raw_job_in(&mut client, identifier, payload, spec).await
+    }
+
+    /// Adds many jobs of one task in one round trip. Gives them back in the same order.
+    pub async fn add_jobs<T: TaskHandler>(&self, jobs: &[(T, &JobSpec)]) -> Result<Vec<Job>> {
+        let jobs: Result<Vec<RawJobSpec>> = jobs
+            .iter()
+            .map(|(payload, spec)| RawJobSpec::new(T::IDENTIFIER, payload, (*spec).clone()))
+            .collect();
+        self.add_raw_jobs(&jobs?).await
+    }
+
+    /// Adds many jobs of any tasks in one round trip. Gives them back in the same order.
+    pub async fn add_raw_jobs(&self, jobs: &[RawJobSpec]) -> Result<Vec<Job>> {
+        let mut client = pool::get(self.pool(), "adding jobs").await?;
+        self.add_raw_jobs_in(&mut client, jobs).await
+    }
+
+    /// Adds one job for many items of a batch task. With a job key, items of later calls join it until it runs.
+    pub async fn add_batch_job<T: BatchTaskHandler>(
+        &self,
+        items: &[T],
+        spec: impl Into<JobSpec>,
+    ) -> Result<Job> {
+        self.add_raw_job(T::IDENTIFIER, items, spec).await
+    }
+
+    /// [`WorkerUtils::add_job`] within a transaction of yours.
+    pub async fn add_job_in<T: TaskHandler>(
+        &self,
+        transaction: &mut impl AddJobs,
+        payload: T,
+        spec: impl Into<JobSpec>,
+    ) -> Result<Job> {
+        self.add_raw_job_in(transaction, T::IDENTIFIER, payload, spec).await
+    }
+
+    /// [`WorkerUtils::add_raw_job`] within a transaction of yours.
+    pub async fn add_raw_job_in(
+        &self,
+        transaction: &mut impl AddJobs,
+        identifier: impl Into<String>,
+        payload: impl Serialize,
+        spec: impl Into<JobSpec>,
+    ) -> Result<Job> {
+        let job = RawJobSpec::new(identifier, payload, spec)?;
+        let argument = encode(&self.argument(&job))?;
+        let sql = self.schema().fill(include_str!("../../sql/queries/add_job.sql"));
+        let rows = transaction.query_text(&sql, argument).await.map_err(|error| self.explain(error))?;
+        let added = decode_jobs("adding a job", &rows)?.pop();
+        added.ok_or_else(|| not_ours(self.schema().name()))
+    }
+
+    /// [`WorkerUtils::add_raw_jobs`] within a transaction of yours.
+    pub async fn add_raw_jobs_in(
+        &self,
+        transaction: &mut impl AddJobs,
+        jobs: &[RawJobSpec],
+    ) -> Result<Vec<Job>> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        if jobs.iter().any(|job| job.spec.job_key_mode == Some(JobKeyMode::UnsafeDedupe)) {
+            return Err(Error::config(
+                "adding jobs: the job key mode unsafe_dedupe can't be used for many at once",
+            )
+            .with_hint("add those jobs one by one, or use replace or preserve_run_at"));
+        }
+        let preserve_run_at = jobs.iter().any(|job| job.spec.job_key_mode == Some(JobKeyMode::PreserveRunAt));
+        let argument =
+            ManyArgument { jobs: jobs.iter().map(|job| self.argument(job)).collect(), preserve_run_at };
+        let sql = self.schema().fill(include_str!("../../sql/queries/add_jobs.sql"));
+        let rows =
+            transaction.query_text(&sql, encode(&argument)?).await.map_err(|error| self.explain(error))?;
+        name_jobs(&rows, jobs, self.schema().name())
+    }
+
+    fn argument<'a>(&self, job: &'a RawJobSpec) -> Argument<'a> {
+        let spec = &job.spec;
+        Argument {
+            identifier: &job.identifier,
+            payload: &job.payload,
+            queue_name: &spec.queue_name,
+            run_at: spec.run_at.or_else(|| self.default_run_at()),
+            max_attempts: spec.max_attempts,
+            job_key: &spec.job_key,
+            priority: spec.priority,
+            flags: &spec.flags,
+            job_key_mode: spec.job_key_mode.map(JobKeyMode::as_str),
+        }
+    }
+}
+
+fn encode(argument: &impl Serialize) -> Result<String> {
+    serde_json::to_string(argument).map_err(|error| Error::config(format!("a job is no JSON: {error}")))
+}
+
+/// The function gives the jobs back in the order of the specs, so the names are known from there.
+fn name_jobs(rows: &[String], specs: &[RawJobSpec], schema: &str) -> Result<Vec<Job>> {
+    let mut jobs = decode_jobs("adding jobs", rows)?;
+    if jobs.len() != specs.len() {
+        return Err(not_ours(schema));
+    }
+    for (job, spec) in jobs.iter_mut().zip(specs) {
+        job.task_identifier.clone_from(&spec.identifier);
+        job.queue_name.clone_from(&spec.spec.queue_name);
+    }
+    Ok(jobs)
+}
+
+fn not_ours(schema: &str) -> Error {
+    Error::config(format!(
+        "adding jobs: the functions of schema {schema:?} gave back fewer jobs than were added"
+    ))
+    .with_hint("another tool replaced them; run: atta migrate")
+}

@@ -1,0 +1,113 @@
+//! Changing jobs that exist.
+
+use serde_json::json;
+
+use super::WorkerUtils;
+use crate::db::pool;
+use crate::{Error, Job, RescheduleJobOptions, Result};
+
+/// What [`WorkerUtils::cleanup`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CleanupTask {
+    /// Deletes the jobs that have no attempt left.
+    DeletePermafailedJobs,
+    /// Deletes the tasks that no job is of.
+    GcTaskIdentifiers,
+    /// Deletes the queues that no job is in.
+    GcJobQueues,
+}
+
+impl CleanupTask {
+    /// The name that Graphile Worker's command line knows.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CleanupTask::DeletePermafailedJobs => "DELETE_PERMAFAILED_JOBS",
+            CleanupTask::GcTaskIdentifiers => "GC_TASK_IDENTIFIERS",
+            CleanupTask::GcJobQueues => "GC_JOB_QUEUES",
+        }
+    }
+}
+
+impl WorkerUtils {
+    /// Removes the job with this key and gives it back. One that a worker is at is not removed, but won't run again.
+    pub async fn remove_job(&self, job_key: &str) -> Result<Option<Job>> {
+        let sql = include_str!("../../sql/queries/remove_job.sql");
+        Ok(self.ask_jobs("removing a job", sql, &json!({ "job_key": job_key })).await?.pop())
+    }
+
+    /// Deletes jobs as if they had succeeded; gives back those that no worker was at.
+    pub async fn complete_jobs(&self, job_ids: &[i64]) -> Result<Vec<Job>> {
+        let sql = include_str!("../../sql/queries/complete_jobs.sql");
+        self.ask_jobs("completing jobs", sql, &json!({ "job_ids": job_ids })).await
+    }
+
+    /// Uses up the attempts of jobs; gives back those that no worker was at.
+    pub async fn permanently_fail_jobs(&self, job_ids: &[i64], reason: &str) -> Result<Vec<Job>> {
+        let sql = include_str!("../../sql/queries/permanently_fail_jobs.sql");
+        let reason = crate::error::without_nul(reason);
+        self.ask_jobs("failing jobs", sql, &json!({ "job_ids": job_ids, "reason": reason })).await
+    }
+
+    /// Changes when and how often jobs run; gives back those that no worker was at.
+    pub async fn reschedule_jobs(&self, job_ids: &[i64], options: RescheduleJobOptions) -> Result<Vec<Job>> {
+        let sql = include_str!("../../sql/queries/reschedule_jobs.sql");
+        let argument = json!({
+            "job_ids": job_ids,
+            "run_at": options.run_at,
+            "priority": options.priority,
+            "attempts": options.attempts,
+            "max_attempts": options.max_attempts,
+        });
+        self.ask_jobs("rescheduling jobs", sql, &argument).await
+    }
+
+    /// Frees the jobs and queues that these workers hold. Only for workers that are known to be gone: one that is
+    /// alive would run its jobs a second time beside others.
+    pub async fn force_unlock_workers(&self, worker_ids: &[&str]) -> Result<()> {
+        let sql = include_str!("../../sql/queries/force_unlock_workers.sql");
+        self.ask("unlocking workers", sql, &json!({ "worker_ids": worker_ids })).await?;
+        Ok(())
+    }
+
+    /// Deletes what nobody needs any more, in the order of [`CleanupTask`]. `keep` are tasks that stay although no
+    /// job is of them.
+    ///
+    /// Safe while workers run and jobs are added: each part takes its table for itself for a moment. If it can't have
+    /// it within two seconds, it gives up with an error that is transient.
+    pub async fn cleanup(&self, tasks: &[CleanupTask], keep: &[&str]) -> Result<()> {
+        let mut tasks = tasks.to_vec();
+        tasks.sort_unstable();
+        tasks.dedup();
+        for task in tasks {
+            self.clean_up_one(task, keep).await?;
+        }
+        Ok(())
+    }
+
+    async fn clean_up_one(&self, task: CleanupTask, keep: &[&str]) -> Result<()> {
+        let doing = format!("cleaning up ({})", task.as_str());
+        let failed = |error| self.explain(Error::database(&doing, error));
+        let (lock, delete) = match task {
+            CleanupTask::DeletePermafailedJobs => {
+                (None, include_str!("../../sql/queries/delete_permafailed_jobs.sql"))
+            }
+            CleanupTask::GcTaskIdentifiers => (
+                Some(include_str!("../../sql/queries/lock_tasks.sql")),
+                include_str!("../../sql/queries/delete_unused_tasks.sql"),
+            ),
+            CleanupTask::GcJobQueues => (
+                Some(include_str!("../../sql/queries/lock_job_queues.sql")),
+                include_str!("../../sql/queries/delete_unused_job_queues.sql"),
+            ),
+        };
+        let mut client = pool::get(self.pool(), &doing).await?;
+        let transaction = client.transaction().await.map_err(failed)?;
+        if let Some(lock) = lock {
+            transaction.batch_execute(&self.schema().fill(lock)).await.map_err(failed)?;
+        }
+        let sql = self.schema().fill(delete);
+        let keep: Vec<String> = keep.iter().map(|identifier| (*identifier).to_owned()).collect();
+        transaction.execute(&sql, &[&keep]).await.map_err(failed)?;
+        transaction.commit().await.map_err(failed)
+    }
+}

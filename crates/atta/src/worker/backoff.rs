@@ -1,0 +1,36 @@
+//! Pauses between tries: twice as long each time, up to a limit, never quite the same for two workers.
+
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    tries: u32,
+}
+
+impl Backoff {
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = FIRST.saturating_mul(1 << self.tries.min(10)).min(LONGEST);
+        self.tries += 1;
+        pause.mul_f64(0.5 + fastrand::f64())
+    }
+
+    pub(crate) fn tries(&self) -> u32 {
+        self.tries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_to_its_limit_and_no_further() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<Duration> = (0..50).map(|_| backoff.next()).collect();
+        assert!(pauses[0] >= FIRST / 2 && pauses[0] <= FIRST * 3 / 2);
+        assert!(pauses[49] >= LONGEST / 2 && pauses[49] <= LONGEST * 3 / 2);
+    }
+}

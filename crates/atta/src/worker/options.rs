@@ -1,0 +1,511 @@
+//! How a worker is set up. Everything is checked at once in [`WorkerOptions::init`].
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::Pool;
+use tokio::task::JoinSet;
+use tokio_postgres::Config;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::flags::ForbiddenFlags;
+use super::run::{Outcome, Tasks};
+use super::shared::Statements;
+use super::{Shared, Worker};
+use crate::context::Extensions;
+use crate::cron::{Cron, CronItems};
+use crate::db::{link, pool};
+use crate::event::{EventSender, HookList, Hooks, WorkerEvent, WorkerEvents};
+use crate::task::IntoTaskHandlerResult;
+use crate::testing::Clock;
+use crate::{BatchTaskHandler, Error, Result, Schema, TaskHandler, WorkerContext, WorkerUtils};
+
+/// How a worker is set up.
+///
+/// ```no_run
+/// # use atta::{IntoTaskHandlerResult, TaskHandler, WorkerContext, WorkerOptions};
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct SendEmail {}
+/// # impl TaskHandler for SendEmail {
+/// #     const IDENTIFIER: &'static str = "send_email";
+/// #     async fn run(self, _ctx: WorkerContext) -> impl IntoTaskHandlerResult {}
+/// # }
+/// # async fn example() -> atta::Result<()> {
+/// let worker = WorkerOptions::default()
+///     .database_url("postgres://localhost/app")
+///     .concurrency(10)
+///     .define_job::<SendEmail>()
+///     .init()
+///     .await?;
+/// worker.run().await
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct WorkerOptions {
+    database_url: Option<String>,
+    pool: Option<Pool>,
+    max_pg_conn: usize,
+    schema: String,
+    concurrency: usize,
+    poll_interval: Duration,
+    tasks: Tasks,
+    forbidden_flags: ForbiddenFlags,
+    extensions: Extensions,
+    events: EventSender,
+    hooks: HookList,
+    clock: Option<Clock>,
+    use_prepared: Option<bool>,
+    recovery_threshold: Duration,
+    interrupted_job_retry_delay: Duration,
+    cron: Vec<Cron>,
+    plan: Plan,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> WorkerOptions {
+        WorkerOptions {
+            database_url: None,
+            pool: None,
+            max_pg_conn: 10,
+            schema: Schema::default().name().to_owned(),
+            concurrency: std::thread::available_parallelism().map_or(1, usize::from),
+            poll_interval: Duration::from_secs(2),
+            tasks: Tasks::default(),
+            forbidden_flags: ForbiddenFlags::default(),
+            extensions: Extensions::default(),
+            events: EventSender::default(),
+            hooks: HookList::default(),
+            clock: None,
+            use_prepared: None,
+            recovery_threshold: Duration::from_secs(30),
+            interrupted_job_retry_delay: Duration::ZERO,
+            cron: Vec::new(),
+            plan: Plan::default(),
+        }
+    }
+}
+
+impl WorkerOptions {
+    /// The database, by its connection string. Default: the environment variable `DATABASE_URL`.
+    pub fn database_url(mut self, url: impl Into<String>) -> WorkerOptions {
+        self.database_url = Some(url.into());
+        self
+    }
+
+    /// A pool of your own. Give the connection string as well: without it the worker can't LISTEN, and only polls.
+    pub fn pg_pool(mut self, pool: Pool) -> WorkerOptions {
+        self.pool = Some(pool);
+        self
+    }
+
+    /// How many connections the worker's own pool may open, besides the one for LISTEN. At least 2; default: 10.
+    pub fn max_pg_conn(mut self, count: usize) -> WorkerOptions {
+        self.max_pg_conn = count;
+        self
+    }
+
+    /// The schema that the jobs are in. Default: `graphile_worker`.
+    pub fn schema(mut self, schema: impl Into<String>) -> WorkerOptions {
+        self.schema = schema.into();
+        self
+    }
+
+    /// How many jobs run at a time. At least 1; default: the number of cores.
+    pub fn concurrency(mut self, slots: usize) -> WorkerOptions {
+        self.concurrency = slots;
+        self
+    }
+
+    /// How often the worker looks for jobs that nobody told it of. At least 1 ms; default: 2 s. New jobs are
+    /// announced, and scheduled ones are waited for by their time, so this is for what other tools change by hand.
+    pub fn poll_interval(mut self, interval: Duration) -> WorkerOptions {
+        self.poll_interval = interval;
+        self
+    }
+
+    /// Runs the jobs of this task.
+    pub fn define_job<T: TaskHandler>(mut self) -> WorkerOptions {
+        self.tasks.define::<T>();
+        self
+    }
+
+    /// Runs the jobs of this batch task.
+    pub fn define_batch_job<T: BatchTaskHandler>(mut self) -> WorkerOptions {
+        self.tasks.define_batch::<T>();
+        self
+    }
+
+    /// Runs the jobs of a task by a function of the context, for identifiers that are known only at run time.
+    pub fn define_raw_job<F, R>(mut self, identifier: &str, handler: F) -> WorkerOptions
+    where
+        F: Fn(WorkerContext) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoTaskHandlerResult> + Send + 'static,
+    {
+        self.tasks.define_raw(identifier, handler);
+        self
+    }
+
+    /// Leaves alone jobs with this flag.
+    pub fn add_forbidden_flag(mut self, flag: impl Into<String>) -> WorkerOptions {
+        self.forbidden_flags.push(flag.into());
+        self
+    }
+
+    /// Leaves alone jobs with any of these flags. Default: none.
+    pub fn forbidden_flags(mut self, flags: ForbiddenFlags) -> WorkerOptions {
+        self.forbidden_flags = flags;
+        self
+    }
+
+    /// Gives the tasks a value of the application's, found by its type: see [`WorkerContext::get_ext`].
+    pub fn add_extension<T: Send + Sync + 'static>(mut self, value: T) -> WorkerOptions {
+        self.extensions.insert(value);
+        self
+    }
+
+    /// Has the worker call these hooks.
+    pub fn add_hooks(mut self, hooks: impl Hooks) -> WorkerOptions {
+        self.hooks.push(hooks);
+        self
+    }
+
+    /// What happens in the worker, from its start on.
+    pub fn subscribe(&self) -> WorkerEvents {
+        self.events.subscribe()
+    }
+
+    /// Adds recurring jobs: a crontab as text, which may be wrong and so gives a `Result`, or typed items.
+    pub fn with_cron<C: IntoCron>(self, cron: C) -> C::Output {
+        cron.add_to(self)
+    }
+
+    /// Goes by this machine's time instead of the database's. Default: false.
+    pub fn use_local_time(mut self, use_local_time: bool) -> WorkerOptions {
+        self.clock = use_local_time.then(Clock::system);
+        self
+    }
+
+    /// Goes by a clock that a test can move.
+    pub fn clock(mut self, clock: Clock) -> WorkerOptions {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Whether statements are prepared. Default: found out at the start; a pooler in transaction mode can't.
+    pub fn use_prepared_statements(mut self, use_prepared: bool) -> WorkerOptions {
+        self.use_prepared = Some(use_prepared);
+        self
+    }
+
+    /// Ends in good order on SIGINT, SIGTERM and SIGHUP, and at once on the second of them. Default: false.
+    pub fn listen_os_shutdown_signals(mut self, listen: bool) -> WorkerOptions {
+        self.plan.listen_os_shutdown_signals = listen;
+        self
+    }
+
+    /// How long running jobs may take to end after a shutdown was asked for. Default: 5 s.
+    pub fn shutdown_grace_period(mut self, period: Duration) -> WorkerOptions {
+        self.plan.shutdown_grace_period = period;
+        self
+    }
+
+    /// How long jobs may take to end after their token has fired, before they are dropped. Default: 5 s.
+    pub fn shutdown_abort_period(mut self, period: Duration) -> WorkerOptions {
+        self.plan.shutdown_abort_period = period;
+        self
+    }
+
+    /// How long a job that a shutdown interrupted waits before it may run again. Default: not at all.
+    pub fn interrupted_job_retry_delay(mut self, delay: Duration) -> WorkerOptions {
+        self.interrupted_job_retry_delay = delay;
+        self
+    }
+
+    /// After how long without a word a worker is taken for dead, and its jobs for free. At least 1 s; default: 30 s.
+    /// Should be the same in all workers of a schema.
+    pub fn recovery_threshold(mut self, threshold: Duration) -> WorkerOptions {
+        self.recovery_threshold = threshold;
+        self
+    }
+
+    /// Claims more jobs than there are slots. Default: none. They count as attempted when the worker dies.
+    pub fn local_queue(mut self, config: LocalQueueConfig) -> WorkerOptions {
+        self.plan.local_queue = Some(config);
+        self
+    }
+
+    /// How long a completed job may wait for others to be written with it. Default: not at all.
+    pub fn complete_job_batch_delay(mut self, delay: Duration) -> WorkerOptions {
+        self.plan.complete_job_batch_delay = delay;
+        self
+    }
+
+    /// How long a failed job may wait for others to be written with it. Default: not at all.
+    pub fn fail_job_batch_delay(mut self, delay: Duration) -> WorkerOptions {
+        self.plan.fail_job_batch_delay = delay;
+        self
+    }
+
+    /// Checks the options, connects, and installs or upgrades the schema.
+    ///
+    /// All mistakes in the options are in one error. A database that does not answer is waited for, but for a wrong
+    /// password or a missing privilege, which no waiting cures.
+    pub async fn init(self) -> Result<Worker> {
+        let mistakes = self.mistakes();
+        if !mistakes.is_empty() {
+            return Err(Error::config(format!("the worker's options are wrong: {}", mistakes.join("; "))));
+        }
+        let schema = Schema::new(self.schema.as_str())?;
+        let config = match self.url() {
+            Some(url) => Some(pool::parse(&url)?),
+            None => None,
+        };
+        let connections = match (&self.pool, &config) {
+            (Some(pool), _) => pool.clone(),
+            (None, Some(config)) => pool::pool(config, self.max_pg_conn)?,
+            (None, None) => return Err(Error::config("no database given")),
+        };
+        let utils = WorkerUtils::new(connections, schema.clone()).with_use_local_time(self.clock.is_some());
+        utils.migrate().await?;
+        let link = match &config {
+            Some(config) => link::probe(config).await?,
+            None => link::Link::Direct,
+        };
+        let is_direct = link == link::Link::Direct;
+        if !is_direct {
+            tracing::info!(
+                "behind a pooler in transaction mode: no prepared statements, and polling without LISTEN"
+            );
+        }
+        let shared = Shared {
+            worker_id: format!("atta-{:016x}", fastrand::u64(..)).into(),
+            utils,
+            sql: Statements::new(&schema),
+            use_prepared: self.use_prepared.unwrap_or(is_direct),
+            task_identifiers: self.tasks.identifiers(),
+            tasks: self.tasks,
+            slots: self.concurrency,
+            forbidden_flags: self.forbidden_flags,
+            extensions: self.extensions,
+            events: self.events,
+            hooks: self.hooks,
+            hook_tasks: TaskTracker::new(),
+            clock: self.clock,
+            poll_interval: self.poll_interval,
+            heartbeat_interval: self.recovery_threshold / 6,
+            recovery_threshold: self.recovery_threshold,
+            interrupted_job_retry_delay: self.interrupted_job_retry_delay,
+            stop: CancellationToken::new(),
+            cancel: CancellationToken::new(),
+            abort: CancellationToken::new(),
+            leave: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        };
+        let listen = config.filter(|_| is_direct);
+        let cron = CronItems::new(self.cron);
+        Ok(Worker::new(Plan { listen, cron, ..self.plan }, shared))
+    }
+
+    fn url(&self) -> Option<String> {
+        self.database_url.clone().or_else(|| match self.pool {
+            Some(_) => None,
+            None => std::env::var("DATABASE_URL").ok(),
+        })
+    }
+
+    fn mistakes(&self) -> Vec<String> {
+        let mut mistakes = Vec::new();
+        let mut check = |is_fine: bool, mistake: String| {
+            if !is_fine {
+                mistakes.push(mistake);
+            }
+        };
+        check(
+            self.pool.is_some() || self.url().is_some(),
+            "no database is given: call database_url or pg_pool, or set DATABASE_URL".into(),
+        );
+        check(self.concurrency >= 1, "concurrency is 0, and must be at least 1".into());
+        check(self.max_pg_conn >= 2, format!("max_pg_conn is {}, and must be at least 2", self.max_pg_conn));
+        check(self.poll_interval >= Duration::from_millis(1), "poll_interval must be at least 1 ms".into());
+        check(
+            self.recovery_threshold >= Duration::from_secs(1),
+            "recovery_threshold must be at least 1 s".into(),
+        );
+        let identifiers = self.tasks.identifiers();
+        check(!identifiers.is_empty(), "no task is defined: call define_job at least once".into());
+        for identifier in identifiers.iter().filter(|identifier| identifier.chars().count() > 128) {
+            check(false, format!("the task identifier {identifier:?} is longer than 128 characters"));
+        }
+        if let Err(error) = Schema::new(self.schema.as_str()) {
+            check(false, error.message().to_owned());
+        }
+        if let Some(local_queue) = &self.plan.local_queue {
+            check(local_queue.size >= 1, "the local queue's size is 0, and must be at least 1".into());
+            let pause = local_queue.refetch_delay.as_ref().map_or(Duration::ZERO, |delay| delay.duration);
+            check(
+                pause <= self.poll_interval,
+                "the local queue's refetch delay is longer than poll_interval".into(),
+            );
+        }
+        for (n, item) in self.cron.iter().enumerate() {
+            let twice = self.cron[..n].iter().any(|other| other.identifier() == item.identifier());
+            check(!twice, format!("two cron items have the identifier {:?}", item.identifier()));
+        }
+        mistakes
+    }
+}
+
+/// What [`WorkerOptions::with_cron`] takes: text, whose `Output` is a `Result`, or typed items, whose is not.
+pub trait IntoCron {
+    /// The options, or a result with them.
+    type Output;
+
+    /// Adds the items to the options.
+    fn add_to(self, options: WorkerOptions) -> Self::Output;
+}
+
+impl IntoCron for Cron {
+    type Output = WorkerOptions;
+
+    fn add_to(self, mut options: WorkerOptions) -> WorkerOptions {
+        options.cron.push(self);
+        options
+    }
+}
+
+impl IntoCron for Vec<Cron> {
+    type Output = WorkerOptions;
+
+    fn add_to(self, mut options: WorkerOptions) -> WorkerOptions {
+        options.cron.extend(self);
+        options
+    }
+}
+
+impl IntoCron for &str {
+    type Output = Result<WorkerOptions>;
+
+    fn add_to(self, mut options: WorkerOptions) -> Result<WorkerOptions> {
+        options.cron.extend(crate::cron::parse_crontab(self)?);
+        Ok(options)
+    }
+}
+
+/// Claims ahead of the slots.
+#[derive(Clone, Debug)]
+pub struct LocalQueueConfig {
+    /// How many jobs beyond those that run. At least 1.
+    pub size: usize,
+    /// How long a job may wait here before it is given back. Default: 5 minutes.
+    pub ttl: Duration,
+    /// Waits before the next claim when one brought few jobs. Default: it does not.
+    pub refetch_delay: Option<RefetchDelay>,
+}
+
+impl LocalQueueConfig {
+    /// So many jobs beyond those that run.
+    pub fn new(size: usize) -> LocalQueueConfig {
+        LocalQueueConfig { size, ttl: Duration::from_secs(300), refetch_delay: None }
+    }
+}
+
+/// Waits before the next claim when one brought few jobs, so that many workers do not ask for each single one.
+#[derive(Clone, Debug)]
+pub struct RefetchDelay {
+    /// How long, give or take a half at random. At most the poll interval.
+    pub duration: Duration,
+    /// After a claim of at most so many jobs. Default: 0.
+    pub threshold: usize,
+    /// So many announcements of jobs, at the most, cut the wait short. Default: five times the queue's size.
+    pub max_abort_threshold: Option<usize>,
+}
+
+/// The decisions of the options that the loop goes by.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) listen: Option<Config>,
+    pub(super) listen_os_shutdown_signals: bool,
+    pub(super) shutdown_grace_period: Duration,
+    pub(super) shutdown_abort_period: Duration,
+    pub(super) cron: CronItems,
+    local_queue: Option<LocalQueueConfig>,
+    complete_job_batch_delay: Duration,
+    fail_job_batch_delay: Duration,
+    hints_to_cut: usize,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            listen: None,
+            listen_os_shutdown_signals: false,
+            shutdown_grace_period: Duration::from_secs(5),
+            shutdown_abort_period: Duration::from_secs(5),
+            cron: CronItems::default(),
+            local_queue: None,
+            complete_job_batch_delay: Duration::ZERO,
+            fail_job_batch_delay: Duration::ZERO,
+            hints_to_cut: 0,
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn local_queue_size(&self) -> usize {
+        self.local_queue.as_ref().map_or(0, |queue| queue.size)
+    }
+
+    pub(super) fn local_queue_ttl(&self) -> Option<Duration> {
+        self.local_queue.as_ref().map(|queue| queue.ttl)
+    }
+
+    /// When to look for jobs that have waited too long.
+    pub(super) fn oldest_wait(&self, now: Instant) -> Option<Instant> {
+        self.local_queue_ttl().map(|ttl| now + (ttl / 4).max(Duration::from_millis(10)))
+    }
+
+    pub(super) fn release_delay(&self, outcome: &Outcome) -> Duration {
+        match outcome {
+            Outcome::Completed => self.complete_job_batch_delay,
+            Outcome::Failed(_) => self.fail_job_batch_delay,
+            Outcome::Interrupted | Outcome::NotStarted => Duration::ZERO,
+        }
+    }
+
+    pub(super) fn pause_after_short_claim(&mut self, count: usize) -> Option<Instant> {
+        let queue = self.local_queue.as_ref()?;
+        let delay = queue.refetch_delay.as_ref().filter(|delay| count <= delay.threshold)?;
+        let most = delay.max_abort_threshold.unwrap_or(5 * queue.size);
+        self.hints_to_cut = fastrand::usize(0..=most).max(1);
+        Some(Instant::now() + delay.duration.mul_f64(0.5 + fastrand::f64()))
+    }
+
+    /// Enough announcements end a pause.
+    pub(super) fn cut_pause_short(&mut self, not_before: &mut Option<Instant>) {
+        if self.local_queue.is_none() {
+            return;
+        }
+        self.hints_to_cut = self.hints_to_cut.saturating_sub(1);
+        if self.hints_to_cut == 0 {
+            *not_before = None;
+        }
+    }
+
+    pub(super) fn start_cron(&self, shared: &Arc<Shared>, company: &mut JoinSet<()>) {
+        if self.cron.is_empty() {
+            return;
+        }
+        let (clock, events) = (shared.clock.clone().unwrap_or_else(Clock::system), shared.events.clone());
+        company.spawn(crate::cron::run_schedule(
+            shared.utils.pool().clone(),
+            shared.utils.schema().clone(),
+            self.cron.clone(),
+            move || clock.now(),
+            shared.stop.clone(),
+            move |event| events.send(|| WorkerEvent::Cron(event)),
+        ));
+    }
+}

@@ -1,0 +1,248 @@
+//! Releasing: the only place that gives up a lock on a job.
+//!
+//! Completed, failed and returned jobs are written in batches, a statement a kind. Every statement checks that the
+//! job is still ours, so a worker that was taken for dead changes nothing. A batch that fails for a reason of its own
+//! is written job by job, so that one bad row does not keep the others; what is transient is tried again for ever.
+//! Nothing is told before it is written.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use deadpool_postgres::Object;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::Shared;
+use super::backoff::Backoff;
+use super::run::{Failure, Finished, Outcome};
+use crate::db::pool;
+use crate::event::WorkerEvent;
+use crate::{Error, Result, Retry};
+
+/// What is written by one statement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Complete,
+    Fail,
+    /// Gives back what was begun: it may have to wait.
+    Interrupt,
+    /// Gives back what was not begun.
+    Return,
+}
+
+impl Kind {
+    fn of(finished: &Finished) -> Kind {
+        match finished.outcome {
+            Outcome::Completed => Kind::Complete,
+            Outcome::Failed(_) => Kind::Fail,
+            Outcome::Interrupted => Kind::Interrupt,
+            Outcome::NotStarted => Kind::Return,
+        }
+    }
+}
+
+/// Writes the outcomes, however long that takes; then, and only then, tells of them.
+///
+/// Gives up only when the worker leaves without its database; then the locks stay for the recovery to find.
+pub(crate) async fn release(shared: &Arc<Shared>, finished: Vec<Finished>) {
+    let (mut completed, mut failed, mut interrupted, mut returned) = (vec![], vec![], vec![], vec![]);
+    for one in finished {
+        match Kind::of(&one) {
+            Kind::Complete => completed.push(one),
+            Kind::Fail => failed.push(one),
+            Kind::Interrupt => interrupted.push(one),
+            Kind::Return => returned.push(one),
+        }
+    }
+    tokio::join!(
+        release_kind(shared, Kind::Complete, completed),
+        release_kind(shared, Kind::Fail, failed),
+        release_kind(shared, Kind::Interrupt, interrupted),
+        release_kind(shared, Kind::Return, returned),
+    );
+}
+
+async fn release_kind(shared: &Arc<Shared>, kind: Kind, mut left: Vec<Finished>) {
+    let mut backoff = Backoff::default();
+    // After a lost connection nobody knows whether the last try was written: a job that is no longer ours then is
+    // taken to be so by our own doing.
+    let mut in_doubt = false;
+    while !left.is_empty() {
+        match write(shared, kind, &left).await {
+            Ok(owned) => return tell(shared, left, &owned, in_doubt),
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, jobs = left.len(), "could not release jobs, trying again");
+                in_doubt |= error.db_code().is_none();
+            }
+            Err(error) => {
+                tracing::error!(%error, jobs = left.len(), "could not release jobs, trying one by one");
+                left = release_one_by_one(shared, kind, left).await;
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(backoff.next()) => {}
+            () = shared.leave.cancelled() => return,
+        }
+    }
+}
+
+/// Gives back those that could not be written.
+async fn release_one_by_one(shared: &Arc<Shared>, kind: Kind, finished: Vec<Finished>) -> Vec<Finished> {
+    let mut left = Vec::new();
+    for one in finished {
+        let one = vec![one];
+        match write(shared, kind, &one).await {
+            Ok(owned) => tell(shared, one, &owned, false),
+            Err(error) => {
+                tracing::error!(%error, job = one[0].job.id, "could not release a job");
+                left.extend(one);
+            }
+        }
+    }
+    left
+}
+
+/// One try on one connection. Gives back the ids of the jobs that were still ours.
+async fn write(shared: &Shared, kind: Kind, finished: &[Finished]) -> Result<Vec<i64>> {
+    let client = pool::get(shared.utils.pool(), "releasing jobs").await?;
+    let ids: Vec<i64> = finished.iter().map(|one| one.job.id).collect();
+    match kind {
+        Kind::Complete => {
+            let queued = finished.iter().any(|one| one.job.job_queue_id.is_some());
+            let sql = if queued { &shared.sql.complete_claimed_queued } else { &shared.sql.complete_claimed };
+            query(shared, &client, "completing jobs", sql, &ids, &[]).await
+        }
+        Kind::Fail => fail(shared, &client, &ids, finished).await,
+        Kind::Interrupt => give_back(shared, &client, &ids, shared.interrupted_job_retry_delay).await,
+        Kind::Return => give_back(shared, &client, &ids, Duration::ZERO).await,
+    }
+}
+
+async fn give_back(shared: &Shared, client: &Object, ids: &[i64], delay: Duration) -> Result<Vec<i64>> {
+    let delay = delay.as_secs_f64();
+    query(shared, client, "returning jobs", &shared.sql.return_claimed, ids, &[(&delay, Type::FLOAT8)]).await
+}
+
+async fn fail(shared: &Shared, client: &Object, ids: &[i64], finished: &[Finished]) -> Result<Vec<i64>> {
+    let failures: Vec<&Failure> = finished
+        .iter()
+        .filter_map(|one| match &one.outcome {
+            Outcome::Failed(failure) => Some(failure),
+            _ => None,
+        })
+        .collect();
+    let errors: Vec<&str> = failures.iter().map(|failure| &*failure.error).collect();
+    let payloads: Vec<Option<&str>> = failures.iter().map(|failure| failure.payload.as_deref()).collect();
+    let (mut delays, mut times, mut given_up) = (Vec::new(), Vec::new(), Vec::new());
+    for failure in &failures {
+        let (delay, time, never) = plan(failure.retry);
+        delays.push(delay);
+        times.push(time);
+        given_up.push(never);
+    }
+    let more: [(&(dyn ToSql + Sync), Type); 5] = [
+        (&errors, Type::TEXT_ARRAY),
+        (&payloads, Type::TEXT_ARRAY),
+        (&delays, Type::FLOAT8_ARRAY),
+        (&times, Type::TIMESTAMPTZ_ARRAY),
+        (&given_up, Type::BOOL_ARRAY),
+    ];
+    query(shared, client, "failing jobs", &shared.sql.fail_claimed, ids, &more).await
+}
+
+/// A delay in seconds, a time, and whether to give up.
+fn plan(retry: Retry) -> (Option<f64>, Option<DateTime<Utc>>, bool) {
+    // A hundred years are the longest: much more would overflow a timestamp.
+    const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    match retry {
+        Retry::Backoff => (None, None, false),
+        Retry::In(delay) => (Some(delay.min(LONGEST).as_secs_f64()), None, false),
+        Retry::At(time) => (None, Some(time), false),
+        Retry::Never => (None, None, true),
+    }
+}
+
+async fn query(
+    shared: &Shared,
+    client: &Object,
+    doing: &str,
+    sql: &str,
+    ids: &[i64],
+    more: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Vec<i64>> {
+    let worker_id = &*shared.worker_id;
+    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+        vec![(&worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY)];
+    parameters.extend(more.iter().cloned());
+    let rows = shared.query(client, sql, &parameters).await.map_err(|error| Error::database(doing, error))?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Events at once, hooks in a task of their own: a slow hook holds nobody up.
+fn tell(shared: &Arc<Shared>, mut finished: Vec<Finished>, owned: &[i64], in_doubt: bool) {
+    if owned.len() < finished.len() && !in_doubt {
+        let owned: HashSet<i64> = owned.iter().copied().collect();
+        for lost in finished.extract_if(.., |one| !owned.contains(&one.job.id)) {
+            tracing::warn!(
+                job = lost.job.id,
+                task = lost.job.task_identifier(),
+                "the job was no longer this worker's"
+            );
+            shared.events.send(|| WorkerEvent::ClaimLost { job: lost.job });
+        }
+    }
+    for one in &finished {
+        tell_event(shared, one);
+    }
+    if !shared.hooks.is_empty() {
+        let hooks = shared.hooks.clone();
+        shared.hook_tasks.spawn(async move {
+            for Finished { job, outcome, .. } in &finished {
+                match outcome {
+                    Outcome::Completed => hooks.call("on_complete", |it| it.on_complete(job)).await,
+                    Outcome::Interrupted => hooks.call("on_interruption", |it| it.on_interruption(job)).await,
+                    Outcome::NotStarted => {}
+                    Outcome::Failed(failure) if failure.is_for_good(job) => {
+                        hooks
+                            .call("on_permanent_failure", |it| it.on_permanent_failure(job, &failure.error))
+                            .await;
+                    }
+                    Outcome::Failed(failure) => {
+                        hooks.call("on_fail", |it| it.on_fail(job, &failure.error)).await
+                    }
+                }
+            }
+        });
+    }
+}
+
+fn tell_event(shared: &Shared, Finished { job, outcome, duration }: &Finished) {
+    let events = &shared.events;
+    match outcome {
+        Outcome::Completed => {
+            tracing::info!(job = job.id, task = job.task_identifier(), ?duration, "job completed");
+            events.send(|| WorkerEvent::JobSucceeded { job: job.clone(), duration: *duration });
+            events.send(|| WorkerEvent::JobCompleted { job: job.clone(), error: None });
+        }
+        Outcome::Failed(failure) => {
+            let (error, for_good) = (&failure.error, failure.is_for_good(job));
+            let (id, task, attempt, of) = (job.id, job.task_identifier(), job.attempts, job.max_attempts);
+            tracing::error!(job = id, task, attempt, of, for_good, %error, "job failed");
+            events.send(|| WorkerEvent::JobErrored { job: job.clone(), error: error.clone() });
+            if for_good {
+                events.send(|| WorkerEvent::JobFailed { job: job.clone(), error: error.clone() });
+            }
+            events.send(|| WorkerEvent::JobCompleted { job: job.clone(), error: Some(error.clone()) });
+        }
+        Outcome::Interrupted => {
+            tracing::warn!(
+                job = job.id,
+                task = job.task_identifier(),
+                "job interrupted by the shutdown, given back"
+            );
+            events.send(|| WorkerEvent::JobInterrupted { job: job.clone() });
+        }
+        Outcome::NotStarted => {}
+    }
+}

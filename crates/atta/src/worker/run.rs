@@ -1,0 +1,233 @@
+//! Running one job: find the task, decode, call, catch panics, watch for the abort. No database in here.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use serde_json::value::RawValue;
+use tracing::Instrument;
+
+use super::Shared;
+use crate::event::WorkerEvent;
+use crate::task::{IntoBatchResult, IntoTaskHandlerResult};
+use crate::{BatchTaskHandler, Job, Retry, RetryPolicy, TaskError, TaskHandler, WorkerContext};
+
+/// What became of a job, before it is written.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Completed,
+    Failed(Failure),
+    /// Not run to its end, because the worker stops: the attempt does not count.
+    Interrupted,
+    /// Claimed, but given back before it began: the attempt does not count either.
+    NotStarted,
+}
+
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: Arc<str>,
+    pub(crate) retry: Retry,
+    /// The items of a batch that are left, if some of them succeeded.
+    pub(crate) payload: Option<String>,
+}
+
+impl Failure {
+    /// Whether no attempt is left.
+    pub(crate) fn is_for_good(&self, job: &Job) -> bool {
+        self.retry == Retry::Never || job.attempts >= job.max_attempts
+    }
+}
+
+/// A job and its outcome, on the way to release.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) job: Arc<Job>,
+    pub(crate) outcome: Outcome,
+    pub(crate) duration: Duration,
+}
+
+type TaskFuture = Pin<Box<dyn Future<Output = Result<(), Unfinished>> + Send>>;
+type TaskFn = Arc<dyn Fn(WorkerContext) -> TaskFuture + Send + Sync>;
+
+/// What a task left undone.
+pub(crate) struct Unfinished {
+    error: TaskError,
+    payload: Option<String>,
+}
+
+impl From<TaskError> for Unfinished {
+    fn from(error: TaskError) -> Unfinished {
+        Unfinished { error, payload: None }
+    }
+}
+
+/// The tasks that a worker knows.
+#[derive(Clone, Default)]
+pub(crate) struct Tasks {
+    tasks: HashMap<String, Task>,
+}
+
+#[derive(Clone)]
+struct Task {
+    call: TaskFn,
+    retry_policy: RetryPolicy,
+}
+
+impl Tasks {
+    pub(crate) fn define<T: TaskHandler>(&mut self) {
+        let call = |ctx: WorkerContext| -> TaskFuture {
+            Box::pin(async move {
+                let payload: T = decode(&ctx, T::IDENTIFIER)?;
+                Ok(payload.run(ctx).await.into_task_handler_result()?)
+            })
+        };
+        self.insert(T::IDENTIFIER, T::retry_policy(), Arc::new(call));
+    }
+
+    pub(crate) fn define_batch<T: BatchTaskHandler>(&mut self) {
+        let call = |ctx: WorkerContext| -> TaskFuture {
+            Box::pin(async move {
+                let items: Vec<Box<RawValue>> = decode(&ctx, T::IDENTIFIER)?;
+                let typed: Vec<T> = decode(&ctx, T::IDENTIFIER)?;
+                let results = T::run_batch(typed, ctx).await.into_batch_result()?;
+                keep_failed_items(&items, results)
+            })
+        };
+        self.insert(T::IDENTIFIER, T::retry_policy(), Arc::new(call));
+    }
+
+    /// A task whose handler takes the context alone and decodes for itself.
+    pub(crate) fn define_raw<F, R>(&mut self, identifier: &str, handler: F)
+    where
+        F: Fn(WorkerContext) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoTaskHandlerResult> + Send + 'static,
+    {
+        let call = move |ctx: WorkerContext| -> TaskFuture {
+            let run = handler(ctx);
+            Box::pin(async move { Ok(run.await.into_task_handler_result()?) })
+        };
+        self.insert(identifier, RetryPolicy::default(), Arc::new(call));
+    }
+
+    fn insert(&mut self, identifier: &str, retry_policy: RetryPolicy, call: TaskFn) {
+        self.tasks.insert(identifier.to_owned(), Task { call, retry_policy });
+    }
+
+    pub(crate) fn identifiers(&self) -> Vec<String> {
+        let mut identifiers: Vec<String> = self.tasks.keys().cloned().collect();
+        identifiers.sort_unstable();
+        identifiers
+    }
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.identifiers()).finish()
+    }
+}
+
+/// Runs a job to its end, or until the worker aborts.
+pub(crate) async fn run_job(shared: &Arc<Shared>, job: Arc<Job>) -> Finished {
+    let start = Instant::now();
+    shared.events.send(|| WorkerEvent::JobStarted { job: job.clone() });
+    let outcome = match shared.tasks.tasks.get(job.task_identifier()) {
+        Some(task) => {
+            let span = tracing::info_span!(
+                "job",
+                job = job.id(),
+                task = job.task_identifier(),
+                worker = &*shared.worker_id,
+                attempt = job.attempts(),
+            );
+            call(shared, &job, task).instrument(span).await
+        }
+        None => {
+            let error = format!("this worker has no task {:?}", job.task_identifier());
+            Outcome::Failed(Failure { error: error.into(), retry: Retry::Backoff, payload: None })
+        }
+    };
+    Finished { job, outcome, duration: start.elapsed() }
+}
+
+async fn call(shared: &Arc<Shared>, job: &Arc<Job>, task: &Task) -> Outcome {
+    if !shared.hooks.is_empty() {
+        shared.hooks.call("before_run", |hooks| hooks.before_run(job)).await;
+    }
+    let ctx = WorkerContext::new(job.clone(), shared.clone());
+    // The call itself may panic as well, before there is a future.
+    let run = AssertUnwindSafe(async { (task.call)(ctx).await }).catch_unwind();
+    let ended = tokio::select! {
+        biased;
+        ended = run => ended,
+        () = shared.abort.cancelled() => return Outcome::Interrupted,
+    };
+    let unfinished = match ended {
+        Ok(Ok(())) => None,
+        Ok(Err(unfinished)) => Some(unfinished),
+        Err(panic) => Some(TaskError::new(format!("panic: {}", panic_text(&panic))).into()),
+    };
+    if !shared.hooks.is_empty() {
+        let error = unfinished.as_ref().map(|unfinished| unfinished.error.message());
+        shared.hooks.call("after_run", |hooks| hooks.after_run(job, error)).await;
+    }
+    match unfinished {
+        None => Outcome::Completed,
+        // It was told to stop, and did.
+        Some(_) if shared.cancel.is_cancelled() => Outcome::Interrupted,
+        Some(Unfinished { error, payload }) => {
+            let retry = task.retry_policy.decide(job, &error);
+            Outcome::Failed(Failure {
+                error: crate::error::without_nul(error.message()).into(),
+                retry,
+                payload,
+            })
+        }
+    }
+}
+
+fn decode<T: serde::de::DeserializeOwned>(ctx: &WorkerContext, identifier: &str) -> Result<T, TaskError> {
+    serde_json::from_str(ctx.job().payload_json()).map_err(|error| {
+        let wanted = std::any::type_name::<T>();
+        TaskError::new(format!("the payload does not fit task {identifier} ({wanted}): {error}"))
+    })
+}
+
+/// The job fails if an item did, and keeps only the items that did, in order and to the letter.
+fn keep_failed_items(items: &[Box<RawValue>], results: Vec<Result<(), TaskError>>) -> Result<(), Unfinished> {
+    if results.is_empty() {
+        return Ok(());
+    }
+    if results.len() != items.len() {
+        let (given, wanted) = (results.len(), items.len());
+        return Err(TaskError::new(format!("the task gave {given} results for {wanted} items")).into());
+    }
+    let failed: Vec<(&str, TaskError)> = items
+        .iter()
+        .zip(results)
+        .filter_map(|(item, result)| result.err().map(|error| (item.get(), error)))
+        .collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let payload = failed.iter().map(|(item, _)| *item).collect::<Vec<_>>().join(",");
+    let lines = failed.iter().map(|(_, error)| error.message()).collect::<Vec<_>>().join("\n");
+    let mut error = TaskError::new(format!("Batch failures:\n{lines}"));
+    // All items share one job, so it is given up only when every one of them is.
+    if failed.iter().all(|(_, error)| error.retry() == Some(Retry::Never)) {
+        error = error.give_up();
+    }
+    Err(Unfinished { error, payload: Some(format!("[{payload}]")) })
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
+}

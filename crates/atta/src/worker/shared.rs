@@ -1,0 +1,115 @@
+//! What all parts of a worker share, and none of them changes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use deadpool_postgres::Object;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::flags::ForbiddenFlags;
+use super::run::Tasks;
+use crate::context::Extensions;
+use crate::event::{EventSender, HookList};
+use crate::testing::Clock;
+use crate::{Schema, WorkerUtils};
+
+pub(crate) struct Shared {
+    pub(crate) worker_id: Arc<str>,
+    pub(crate) utils: WorkerUtils,
+    pub(crate) sql: Statements,
+    /// Whether statements are prepared: not behind a pooler that hands out another server for each transaction.
+    pub(crate) use_prepared: bool,
+    pub(crate) tasks: Tasks,
+    pub(crate) task_identifiers: Vec<String>,
+    pub(crate) slots: usize,
+    pub(crate) forbidden_flags: ForbiddenFlags,
+    pub(crate) extensions: Extensions,
+    pub(crate) events: EventSender,
+    pub(crate) hooks: HookList,
+    pub(crate) hook_tasks: TaskTracker,
+    /// The time, when it is not the database's.
+    pub(crate) clock: Option<Clock>,
+    pub(crate) poll_interval: Duration,
+    pub(crate) heartbeat_interval: Duration,
+    pub(crate) recovery_threshold: Duration,
+    pub(crate) interrupted_job_retry_delay: Duration,
+    /// No new jobs.
+    pub(crate) stop: CancellationToken,
+    /// Jobs should end.
+    pub(crate) cancel: CancellationToken,
+    /// Jobs are dropped.
+    pub(crate) abort: CancellationToken,
+    /// The database is given up.
+    pub(crate) leave: CancellationToken,
+    /// All jobs are released.
+    pub(crate) ended: CancellationToken,
+}
+
+impl Shared {
+    /// The time to go by, if it is not the database's.
+    pub(crate) fn local_now(&self) -> Option<DateTime<Utc>> {
+        self.clock.as_ref().map(Clock::now)
+    }
+
+    /// One round trip: prepared once a connection where that is possible, and unnamed where it is not.
+    pub(crate) async fn query(
+        &self,
+        client: &Object,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if !self.use_prepared {
+            return client.query_typed(sql, parameters).await;
+        }
+        let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
+        let statement = client.prepare_typed_cached(sql, &types).await?;
+        let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
+        client.query(&statement, &values).await
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("worker_id", &self.worker_id).finish_non_exhaustive()
+    }
+}
+
+/// The worker's statements with the schema filled in, named like their files.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    pub(crate) claim_jobs: String,
+    pub(crate) complete_claimed: String,
+    pub(crate) complete_claimed_queued: String,
+    pub(crate) fail_claimed: String,
+    pub(crate) return_claimed: String,
+    pub(crate) refresh_locks: String,
+    pub(crate) look: String,
+    pub(crate) register_worker: String,
+    pub(crate) deregister_worker: String,
+    pub(crate) recover_workers: String,
+    pub(crate) sweep_stale_locks: String,
+}
+
+impl Statements {
+    pub(crate) fn new(schema: &Schema) -> Statements {
+        Statements {
+            claim_jobs: schema.fill(include_str!("../../sql/queries/claim_jobs.sql")),
+            complete_claimed: schema.fill(include_str!("../../sql/queries/complete_claimed.sql")),
+            complete_claimed_queued: schema
+                .fill(include_str!("../../sql/queries/complete_claimed_queued.sql")),
+            fail_claimed: schema.fill(include_str!("../../sql/queries/fail_claimed.sql")),
+            return_claimed: schema.fill(include_str!("../../sql/queries/return_claimed.sql")),
+            refresh_locks: schema.fill(include_str!("../../sql/queries/refresh_locks.sql")),
+            look: schema.fill(include_str!("../../sql/queries/look.sql")),
+            register_worker: schema.fill(include_str!("../../sql/queries/register_worker.sql")),
+            deregister_worker: schema.fill(include_str!("../../sql/queries/deregister_worker.sql")),
+            recover_workers: schema.fill(include_str!("../../sql/queries/recover_workers.sql")),
+            sweep_stale_locks: schema.fill(include_str!("../../sql/queries/sweep_stale_locks.sql")),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Waking: LISTEN, the poll timer and the next due time become one stream of wake-ups.
+//!
+//! Two tasks feed it. The listener hears of new jobs; it reconnects for ever, and asks for a look after each
+//! connection, since it may have missed something. The pulse looks at the database once every poll interval, and
+//! when asked to: one statement that says that we are alive, asks after the others, and when the next job is due.
+//! Wake-ups are hints: many at once are as good as one.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc};
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Config, NoTls};
+
+use super::Shared;
+use super::backoff::Backoff;
+use crate::db::pool;
+use crate::event::WorkerEvent;
+use crate::{Error, GRAPHILE_REVISION, Result, recovery};
+
+/// Why the worker should do something.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    /// There may be jobs.
+    Hint,
+    /// The next job is due then, as far as the database knows; or none is.
+    Due(Option<Instant>),
+    /// The schema has become one that we can't work with.
+    Stop(String),
+}
+
+/// However often a look is asked for, there is this much time between two.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
+/// Keeps a LISTEN alive until the worker stops.
+pub(crate) async fn listen(
+    shared: Arc<Shared>,
+    config: Config,
+    wakes: mpsc::Sender<Wake>,
+    look: Arc<Notify>,
+) {
+    let mut backoff = Backoff::default();
+    loop {
+        let failures = backoff.tries();
+        shared.events.send(|| WorkerEvent::ListenConnecting { failures });
+        let lost = tokio::select! {
+            lost = listen_once(&shared, &config, &wakes, &look, &mut backoff) => lost,
+            () = shared.stop.cancelled() => return,
+        };
+        tracing::warn!(error = %lost, "LISTEN was lost; polling goes on meanwhile");
+        shared.events.send(|| WorkerEvent::ListenFailed { error: lost.to_string().into() });
+        tokio::select! {
+            () = tokio::time::sleep(backoff.next()) => {}
+            () = shared.stop.cancelled() => return,
+        }
+    }
+}
+
+/// Listens until the connection is lost, and says why it was.
+async fn listen_once(
+    shared: &Shared,
+    config: &Config,
+    wakes: &mpsc::Sender<Wake>,
+    look: &Notify,
+    backoff: &mut Backoff,
+) -> Error {
+    let failed = |error| Error::database("listening for jobs", error);
+    let (client, mut connection) = match config.connect(NoTls).await {
+        Ok(connected) => connected,
+        Err(error) => return failed(error),
+    };
+    let listen = client.batch_execute(r#"listen "jobs:insert"; listen "worker:migrate""#);
+    tokio::pin!(listen);
+    let mut is_listening = false;
+    loop {
+        let message = tokio::select! {
+            listened = &mut listen, if !is_listening => {
+                if let Err(error) = listened {
+                    return failed(error);
+                }
+                is_listening = true;
+                *backoff = Backoff::default();
+                shared.events.send(|| WorkerEvent::ListenStarted);
+                hint(wakes);
+                look.notify_one();
+                continue;
+            }
+            message = poll_fn(|cx| connection.poll_message(cx)) => message,
+        };
+        match message {
+            Some(Ok(AsyncMessage::Notification(notice))) => hear(&notice, wakes).await,
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return failed(error),
+            None => return Error::unavailable("listening for jobs: the server closed the connection"),
+        }
+    }
+}
+
+async fn hear(notice: &tokio_postgres::Notification, wakes: &mpsc::Sender<Wake>) {
+    match notice.channel() {
+        "jobs:insert" if announces_jobs(notice.payload()) => hint(wakes),
+        "worker:migrate" => {
+            if let Some(revision) = breaking_revision(notice.payload()) {
+                let reason = format!(
+                    "the schema was migrated to revision {revision}, which this version does not know"
+                );
+                // Its receiver lives as long as the worker does.
+                let _ = wakes.send(Wake::Stop(reason)).await;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A full channel holds a hint already.
+fn hint(wakes: &mpsc::Sender<Wake>) {
+    let _ = wakes.try_send(Wake::Hint);
+}
+
+/// Anything but a count below one: other tools send other payloads, or none.
+fn announces_jobs(payload: &str) -> bool {
+    let notice: Option<serde_json::Value> = serde_json::from_str(payload).ok();
+    notice.and_then(|notice| notice.get("count")?.as_i64()).is_none_or(|count| count > 0)
+}
+
+/// A revision that we know is no reason to stop, be it of this schema or of another in the same database.
+fn breaking_revision(payload: &str) -> Option<i64> {
+    let notice: serde_json::Value = serde_json::from_str(payload).ok()?;
+    let revision = notice.get("migrationNumber")?.as_i64()?;
+    (notice.get("breaking")?.as_bool()? && revision > i64::from(GRAPHILE_REVISION)).then_some(revision)
+}
+
+/// What a look at the database tells.
+struct Look {
+    is_registered: bool,
+    others_are_silent: bool,
+    /// Seconds from now; negative if a job is due.
+    next_due: Option<f64>,
+}
+
+/// Looks every so often, and when asked to, until the worker has gone.
+pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: Arc<Notify>) {
+    let interval = shared.poll_interval.min(shared.heartbeat_interval);
+    let mut sweep = recovery::SweepTimer::new();
+    let mut last_beat = Instant::now();
+    loop {
+        match look(&shared).await {
+            Ok(seen) => {
+                if last_beat.elapsed() > shared.recovery_threshold {
+                    tracing::warn!(
+                        "this worker was silent for so long that others may have taken over its jobs"
+                    );
+                    shared.events.send(|| WorkerEvent::Revived);
+                }
+                last_beat = Instant::now();
+                recovery::after_look(&shared, seen.is_registered, seen.others_are_silent).await;
+                let due =
+                    seen.next_due.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.max(0.0)));
+                // Its receiver lives as long as the worker does.
+                let _ = wakes.send(Wake::Due(due)).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "could not look for jobs, trying again");
+                recovery::restore_own_objects(&shared, &error).await;
+                hint(&wakes);
+            }
+        }
+        sweep.sweep_when_due(&shared).await;
+        tokio::time::sleep(BETWEEN_LOOKS.min(interval)).await;
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            () = asked.notified() => {}
+        }
+    }
+}
+
+async fn look(shared: &Shared) -> Result<Look> {
+    let client = pool::get(shared.utils.pool(), "looking for jobs").await?;
+    let forbidden = shared.forbidden_flags.now().await;
+    let threshold = shared.recovery_threshold.as_secs_f64();
+    let rows = shared
+        .query(
+            &client,
+            &shared.sql.look,
+            &[
+                (&shared.task_identifiers, Type::TEXT_ARRAY),
+                (&forbidden, Type::TEXT_ARRAY),
+                (&shared.local_now(), Type::TIMESTAMPTZ),
+                (&&*shared.worker_id, Type::TEXT),
+                (&threshold, Type::FLOAT8),
+            ],
+        )
+        .await
+        .map_err(|error| Error::database("looking for jobs", error))?;
+    let row = rows.first().ok_or_else(|| Error::unavailable("looking for jobs: no answer"))?;
+    Ok(Look {
+        is_registered: row.get("is_registered"),
+        others_are_silent: row.get("others_are_silent"),
+        next_due: row.get("next_due"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hears_of_jobs_in_any_payload_but_a_count_below_one() {
+        for payload in ["", "nonsense", "{}", r#"{"count":1}"#, r#"{"r":0.5,"count":12}"#, "[]", "\u{0}"] {
+            assert!(announces_jobs(payload), "{payload:?}");
+        }
+        for payload in [r#"{"count":0}"#, r#"{"r":0.5,"count":-1}"#] {
+            assert!(!announces_jobs(payload), "{payload:?}");
+        }
+    }
+
+    #[test]
+    fn only_an_unknown_breaking_revision_stops_us() {
+        assert_eq!(breaking_revision(r#"{"migrationNumber":21,"breaking":true}"#), Some(21));
+        for payload in
+            [r#"{"migrationNumber":21,"breaking":false}"#, r#"{"migrationNumber":3,"breaking":true}"#, ""]
+        {
+            assert_eq!(breaking_revision(payload), None, "{payload:?}");
+        }
+    }
+}

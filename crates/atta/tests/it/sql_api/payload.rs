@@ -1,0 +1,138 @@
+//! Payloads: what is stored as it came, what is merged, and the odd ones.
+
+use testkit::Database;
+use tokio_postgres::Client;
+
+use super::support::{add, add_all, job, refusal};
+
+/// Adds a second payload over a first one, and returns what is then stored.
+async fn merged(client: &Client, first: &str, second: &str, mode: &str) -> String {
+    let key = format!("job_key := '{}', job_key_mode := '{mode}'", fastrand::u64(..));
+    add(client, &format!("'t', '{first}', {key}")).await;
+    add(client, &format!("'t', '{second}', {key}")).await.payload
+}
+
+#[tokio::test]
+async fn no_payload_is_an_empty_object_and_json_null_stays_null() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    for key in ["null", "'k'"] {
+        assert_eq!(add(&client, &format!("'t', null, job_key := {key}")).await.payload, "{}");
+        assert_eq!(add(&client, &format!("'t', 'null', job_key := {key}")).await.payload, "null");
+    }
+}
+
+#[tokio::test]
+async fn the_text_is_stored_as_it_came() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let odd = [
+        "{\"b\":1, \"a\" : 1e2,\n\"b\":\t[ ]}",
+        "12345678901234567890123456789.000000000000000000000000000010",
+        "1e400000",
+        "-0.0",
+        "\"\\u00e4\\u0000\\ud83d\\ude00 \\/\"",
+        "\"\\ud800\"",
+        "\"ä 😀\"",
+        "[ 1,2 ]",
+        "[]",
+        "true",
+        "\"\"",
+        "  {}  ",
+    ];
+    for text in odd {
+        assert_eq!(add(&client, &format!("'t', '{text}'")).await.payload, text);
+        let keyed = format!("'t', '{text}', job_key := 'k'");
+        assert_eq!(add(&client, &keyed).await.payload, text);
+        client.execute("delete from graphile_worker._private_jobs", &[]).await.unwrap();
+        let dedupe = format!("{keyed}, job_key_mode := 'unsafe_dedupe'");
+        assert_eq!(add(&client, &dedupe).await.payload, text);
+        client.execute("delete from graphile_worker._private_jobs", &[]).await.unwrap();
+        let batch = add_all(&client, &[&format!("'t','{text}',null,null,null,null,null,null")]).await;
+        assert_eq!(batch[0].payload, text);
+    }
+}
+
+#[tokio::test]
+async fn a_payload_of_a_megabyte_comes_back_whole() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let text = format!("{{\"blob\": \"{}\"}}", "0123456789abcdef".repeat(1 << 16));
+    for key in ["null", "'k'"] {
+        let sql = format!("select id from graphile_worker.add_job('t', $1::text::json, job_key := {key})");
+        let id: i64 = client.query_one(&sql, &[&text]).await.unwrap().get(0);
+        let stored = job(&client, id).await.unwrap().payload;
+        assert!(stored == text, "{} bytes instead of {}", stored.len(), text.len());
+    }
+}
+
+#[tokio::test]
+async fn two_arrays_are_joined_and_normalised() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    for mode in ["replace", "preserve_run_at"] {
+        let joined = merged(&client, "[1e2, {\"b\":1,\"a\":2,\"b\":3}]", "[ \"x\" , [1]]", mode).await;
+        assert_eq!(joined, "[100, {\"a\": 2, \"b\": 3}, \"x\", [1]]");
+        assert_eq!(merged(&client, "[]", "[1]", mode).await, "[1]");
+        assert_eq!(merged(&client, "[1]", "[]", mode).await, "[1]");
+        let long = "12345678901234567890.123456789012345678901234567890";
+        assert_eq!(merged(&client, &format!("[{long}]"), "[]", mode).await, format!("[{long}]"));
+    }
+}
+
+#[tokio::test]
+async fn anything_but_two_arrays_is_replaced_as_it_came() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    for mode in ["replace", "preserve_run_at"] {
+        assert_eq!(merged(&client, "[1]", "{ \"a\":1e2 }", mode).await, "{ \"a\":1e2 }");
+        assert_eq!(merged(&client, "{\"a\": 1}", "[ 1e2 ]", mode).await, "[ 1e2 ]");
+        assert_eq!(merged(&client, "{\"a\": 1}", "{\"b\":  2}", mode).await, "{\"b\":  2}");
+        assert_eq!(merged(&client, "[1]", "null", mode).await, "null");
+        assert_eq!(merged(&client, "\"[1]\"", "[2]", mode).await, "[2]");
+    }
+}
+
+#[tokio::test]
+async fn no_payload_over_an_array_replaces_it_with_an_empty_object() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    add(&client, "'t', '[1]', job_key := 'k'").await;
+    assert_eq!(add(&client, "'t', job_key := 'k'").await.payload, "{}");
+}
+
+#[tokio::test]
+async fn unsafe_dedupe_merges_nothing() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    assert_eq!(merged(&client, "[ 1 ]", "[2]", "unsafe_dedupe").await, "[ 1 ]");
+}
+
+#[tokio::test]
+async fn arrays_of_a_running_or_failed_job_are_not_carried_over() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    for state in ["locked_at = now(), locked_by = 'pool-1'", "attempts = max_attempts"] {
+        let old = add(&client, "'t', '[1]', job_key := 'k'").await;
+        let sql = format!("update graphile_worker._private_jobs set {state} where id = $1");
+        client.execute(&sql, &[&old.id]).await.unwrap();
+        assert_eq!(add(&client, "'t', '[2]', job_key := 'k'").await.payload, "[2]");
+        assert_eq!(job(&client, old.id).await.unwrap().payload, "[1]");
+        client.execute("delete from graphile_worker._private_jobs", &[]).await.unwrap();
+    }
+}
+
+/// `jsonb` has no NUL character and no lone surrogate: such arrays can be stored, but not joined.
+#[tokio::test]
+async fn arrays_that_cannot_be_joined_are_refused_and_the_first_stays() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    for odd in ["[\"\\u0000\"]", "[\"\\ud800\"]", "[1e400000]"] {
+        let first = add(&client, &format!("'t', '{odd}', job_key := 'k'")).await;
+        let again = "select graphile_worker.add_job('t', '[1]', job_key := 'k')";
+        let code = refusal(&client, again).await.code().code().to_owned();
+        assert!(["22P05", "22P02", "22003"].contains(&code.as_str()), "{odd}: {code}");
+        assert_eq!(job(&client, first.id).await, Some(first));
+        client.execute("delete from graphile_worker._private_jobs", &[]).await.unwrap();
+    }
+}

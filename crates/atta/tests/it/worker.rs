@@ -1,0 +1,4 @@
+//! The worker, through its public API.
+
+mod basics;
+mod support;

@@ -1,0 +1,96 @@
+//! Workers for tests: tasks that say what they did, and a worker that ends with its test.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use atta::{Job, Worker, WorkerContext, WorkerHandle, WorkerOptions, WorkerUtils};
+use testkit::Database;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// A worker at work, and what its tasks report.
+pub(crate) struct Running {
+    pub(crate) handle: WorkerHandle,
+    pub(crate) utils: WorkerUtils,
+    task: JoinHandle<atta::Result<()>>,
+}
+
+impl Running {
+    pub(crate) async fn start(options: WorkerOptions) -> Running {
+        let worker = options.init().await.expect("the worker starts");
+        Running::with(worker)
+    }
+
+    pub(crate) fn with(worker: Worker) -> Running {
+        let (handle, utils) = (worker.handle(), worker.create_utils());
+        Running { handle, utils, task: tokio::spawn(async move { worker.run().await }) }
+    }
+
+    /// Asks for an orderly end and waits for it.
+    pub(crate) async fn stop(self) -> atta::Result<()> {
+        self.handle.request_shutdown();
+        self.join().await
+    }
+
+    pub(crate) async fn join(self) -> atta::Result<()> {
+        tokio::time::timeout(testkit::DEADLINE, self.task)
+            .await
+            .expect("the worker ends")
+            .expect("it does not panic")
+    }
+}
+
+/// What the tasks of a test report.
+pub(crate) struct Reports {
+    sender: mpsc::UnboundedSender<Arc<Job>>,
+    receiver: mpsc::UnboundedReceiver<Arc<Job>>,
+}
+
+impl Reports {
+    pub(crate) fn new() -> Reports {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        Reports { sender, receiver }
+    }
+
+    /// A task that reports each job, and then does what `then` says.
+    pub(crate) fn task<F, R>(
+        &self,
+        then: F,
+    ) -> impl Fn(WorkerContext) -> R + Send + Sync + 'static + use<F, R>
+    where
+        F: Fn(WorkerContext) -> R + Send + Sync + 'static,
+        R: Future + Send + 'static,
+    {
+        let sender = self.sender.clone();
+        move |ctx: WorkerContext| {
+            let _ = sender.send(Arc::new(ctx.job().clone()));
+            then(ctx)
+        }
+    }
+
+    /// The next job that was begun.
+    pub(crate) async fn next(&mut self) -> Arc<Job> {
+        tokio::time::timeout(testkit::DEADLINE, self.receiver.recv())
+            .await
+            .expect("a job begins before the deadline")
+            .expect("the sender lives as long")
+    }
+
+    /// Whether nothing was begun that was not asked for.
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.receiver.try_recv().is_err()
+    }
+}
+
+/// Options for a database, with a task `noop` that reports and succeeds.
+pub(crate) fn options(db: &Database) -> WorkerOptions {
+    WorkerOptions::default().database_url(db.url()).concurrency(4).max_pg_conn(6)
+}
+
+/// Waits until no job is left.
+pub(crate) async fn wait_until_empty(utils: &WorkerUtils) {
+    testkit::wait_for("all jobs to be done", || async {
+        (utils.count_jobs().await.expect("jobs are counted").total() == 0).then_some(())
+    })
+    .await;
+}

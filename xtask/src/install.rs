@@ -1,0 +1,87 @@
+//! What the commands need on the machine, installed when it is missing.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use atta_cluster::Binaries;
+
+use crate::{Result, root, run, say};
+
+/// Installs packages and keeps their services from starting: we want programs, and nothing left running.
+const APT_SCRIPT: &str = r#"
+set -e
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  trap 'rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' > "$policy"
+  chmod 755 "$policy"
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "$@"
+"#;
+
+/// PostgreSQL's binaries.
+pub(crate) fn postgres() -> Result<Binaries> {
+    if Binaries::find().is_err() {
+        packages("PostgreSQL", &["postgresql"])?;
+    }
+    Binaries::find().map_err(|error| error.to_string())
+}
+
+/// Node and npm, and with them the published versions of graphile-worker that we are compared with.
+pub(crate) fn node_packages() -> Result {
+    if !answers("node") || !answers("npm") {
+        packages("Node.js and npm", &["nodejs", "npm"])?;
+    }
+    let folder = root().join("crates/atta/tests/compat/node");
+    if is_newer(&folder.join("node_modules/.package-lock.json"), &folder.join("package-lock.json")) {
+        return Ok(());
+    }
+    run(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(&folder))
+}
+
+/// A folder that the user of a private server can reach too: the project's own may be closed to it.
+pub(crate) fn downloads() -> Result<PathBuf> {
+    let folder = env::temp_dir().join("atta-xtask");
+    fs::create_dir_all(&folder).map_err(|error| format!("making {}: {error}", folder.display()))?;
+    Ok(folder)
+}
+
+fn packages(what: &str, names: &[&str]) -> Result {
+    let list = names.join(" ");
+    if !answers("apt-get") {
+        return Err(format!(
+            "{what} is missing; install it by your package manager (Debian's names: {list})"
+        ));
+    }
+    say(&format!("{what} is missing: installing {list} by apt-get"));
+    let mut command = if am_root() { Command::new("sh") } else { as_root(what, &list)? };
+    run(command.args(["-c", APT_SCRIPT, "apt"]).args(names))
+}
+
+fn as_root(what: &str, list: &str) -> Result<Command> {
+    if !answers("sudo") {
+        return Err(format!("{what} is missing; as root run: apt-get install {list}"));
+    }
+    let mut command = Command::new("sudo");
+    command.arg("sh");
+    Ok(command)
+}
+
+fn am_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
+}
+
+fn answers(program: &str) -> bool {
+    let asked = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
+}
+
+fn is_newer(made: &Path, source: &Path) -> bool {
+    let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+    matches!((modified(made), modified(source)), (Some(made), Some(source)) if made >= source)
+}
