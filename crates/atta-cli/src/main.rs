@@ -3,6 +3,8 @@
 //! Data go to standard output, everything else to standard error. Exit codes: 0 done, 1 the asked-for thing is not
 //! so, 2 error or bad usage.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod args;
 mod commands;
 mod connect;

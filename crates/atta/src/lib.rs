@@ -4,6 +4,8 @@
 //! caller's own transaction; workers claim due jobs, run them and try again what failed. The schema is that of
 //! Node's Graphile Worker, so both can work on one database side by side.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 // In reading order.
 mod context;
 mod cron;

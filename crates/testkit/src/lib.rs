@@ -1,14 +1,21 @@
-//! What atta's tests stand on: one private PostgreSQL for the run, a database for each test, waiting with a deadline.
+//! What atta's tests stand on: one private PostgreSQL for the run, a database for each test, waiting with a deadline;
+//! and processes, wires and poolers to break.
 //!
 //! The server is the one that `ATTA_TEST_SERVER` names (`cargo xtask test` starts it and sets that), or else one that
 //! this process starts for itself and that ends with it. `ATTA_TEST_PG_BIN` names the folder of another version's
 //! binaries. A test's database is a copy of a migrated template, made in milliseconds and dropped with its handle.
 
 mod database;
+mod pgbouncer;
+mod process;
+mod proxy;
 mod wait;
 
 pub use atta_cluster::{Binaries, Cluster};
 pub use database::Database;
+pub use pgbouncer::{PgBouncer, PoolMode};
+pub use process::{Process, Signal};
+pub use proxy::Proxy;
 pub use wait::{DEADLINE, wait_for};
 
 use std::env;

@@ -1,4 +1,4 @@
 //! The worker, through its public API.
 
 mod basics;
-mod support;
+pub(crate) mod support;

@@ -1,0 +1,91 @@
+//! Processes that a test starts, and ends in all the ways in which a process can end.
+
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use crate::wait_for;
+
+/// A process of a test's own, killed with this value if it still runs.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+}
+
+/// What a process can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM: end in good order.
+    Terminate,
+    /// SIGSTOP: stand still, as on a machine that is out of breath.
+    Stop,
+    /// SIGCONT: go on.
+    Continue,
+}
+
+impl Process {
+    /// Starts it, deaf and mute but for what it writes to standard error.
+    pub fn start(command: &mut Command) -> Process {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Process { child: command.spawn().expect("a process of the test starts") }
+    }
+
+    /// Starts this very test binary again, to run one ignored test function, which finds `value` in the environment
+    /// variable `name`.
+    pub fn of_this_test(function: &str, name: &str, value: &str) -> Process {
+        let binary = std::env::current_exe().expect("this process knows its binary");
+        let mut command = Command::new(binary);
+        command.args(["--exact", function, "--ignored", "--nocapture", "--test-threads=1"]).env(name, value);
+        Process::start(&mut command)
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal. The shell's own `kill` is everywhere.
+    pub fn signal(&self, signal: Signal) {
+        let name = match signal {
+            Signal::Terminate => "TERM",
+            Signal::Stop => "STOP",
+            Signal::Continue => "CONT",
+        };
+        let sent = Command::new("/bin/sh").args(["-c", &format!("kill -{name} {}", self.id())]).status();
+        assert!(sent.expect("a shell starts").success(), "process {} takes a signal {name}", self.id());
+    }
+
+    /// Ends it as `kill -9` does: it does not notice.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("a process of ours can be killed");
+        self.child.wait().expect("a process of ours can be waited for");
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        wait_for("a process to end", || {
+            let status = self.child.try_wait().expect("the state of a process of ours can be read");
+            async move { status }
+        })
+        .await
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("the state of a process of ours can be read").is_some()
+    }
+
+    /// The memory that it has, in bytes, where the system tells.
+    pub fn memory(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kilobytes * 1024)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,216 @@
+//! A wire between a worker and its server that a test can cut at the worst moment.
+//!
+//! Threads copy what goes to and fro. What a client sends is also read along, as far as counting round trips needs.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// A proxy on loopback. Its connections end with it.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    wire: Arc<Wire>,
+}
+
+#[derive(Debug)]
+struct Wire {
+    server: String,
+    is_closed: AtomicBool,
+    /// New connections are refused.
+    is_down: AtomicBool,
+    round_trips: AtomicU64,
+    cuts: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    connections: Vec<TcpStream>,
+    /// An answer with this text in it never arrives.
+    swallow: Option<Vec<u8>>,
+}
+
+impl Proxy {
+    /// A proxy to the server of this connection string, and the connection string of the same database through it.
+    pub fn before(url: &str) -> (Proxy, String) {
+        let (_, rest) = url.split_once('@').expect("a connection string with a user");
+        let (server, _) = rest.split_once('/').expect("a connection string with a database");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("a listener has an address");
+        let wire = Arc::new(Wire {
+            server: server.to_owned(),
+            is_closed: AtomicBool::new(false),
+            is_down: AtomicBool::new(false),
+            round_trips: AtomicU64::new(0),
+            cuts: AtomicU64::new(0),
+            state: Mutex::default(),
+        });
+        let accepting = wire.clone();
+        thread::spawn(move || accept(&listener, &accepting));
+        let through = url.replace(server, &address.to_string());
+        (Proxy { address, wire }, through)
+    }
+
+    /// How often a client has waited for the server: simple queries and synchronisations, prepared or not.
+    pub fn round_trips(&self) -> u64 {
+        self.wire.round_trips.load(Ordering::Relaxed)
+    }
+
+    /// The next answer with this text in it is lost, and its connection with it: the server has done what it was asked
+    /// to, and the client can't know.
+    pub fn lose_answer_with(&self, text: &str) {
+        self.wire.lock().swallow = Some(text.as_bytes().to_vec());
+    }
+
+    /// How many answers were lost so.
+    pub fn lost_answers(&self) -> u64 {
+        self.wire.cuts.load(Ordering::Relaxed)
+    }
+
+    /// Cuts all connections, and refuses new ones until [`Proxy::come_back`].
+    pub fn go_away(&self) {
+        self.wire.is_down.store(true, Ordering::Relaxed);
+        self.wire.cut_all();
+    }
+
+    /// Lets connections through again.
+    pub fn come_back(&self) {
+        self.wire.is_down.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.wire.is_closed.store(true, Ordering::Relaxed);
+        self.wire.cut_all();
+        // Wakes the accepting thread, so that it ends.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl Wire {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut_all(&self) {
+        for connection in self.lock().connections.drain(..) {
+            cut(&connection);
+        }
+    }
+
+    /// Whether this answer is one to lose. The texts of tests are short, and small answers come in one piece.
+    fn is_to_lose(&self, answer: &[u8]) -> bool {
+        let mut state = self.lock();
+        let Some(text) = &state.swallow else { return false };
+        let found = answer.windows(text.len()).any(|part| part == text);
+        if found {
+            state.swallow = None;
+            self.cuts.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+}
+
+fn accept(listener: &TcpListener, wire: &Arc<Wire>) {
+    for client in listener.incoming() {
+        if wire.is_closed.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(client) = client else { continue };
+        if wire.is_down.load(Ordering::Relaxed) {
+            cut(&client);
+            continue;
+        }
+        // A server that does not answer is nothing to a proxy: the client finds its connection closed.
+        let Ok(server) = TcpStream::connect(&wire.server) else { continue };
+        let copies = (client.try_clone(), server.try_clone(), client.try_clone(), server.try_clone());
+        let (Ok(to_client), Ok(to_server), Ok(client_end), Ok(server_end)) = copies else { continue };
+        wire.lock().connections.extend([client_end, server_end]);
+        let (questions, answers) = (wire.clone(), wire.clone());
+        thread::spawn(move || copy_questions(client, to_server, &questions));
+        thread::spawn(move || copy_answers(server, to_client, &answers));
+    }
+}
+
+fn copy_questions(mut client: TcpStream, mut server: TcpStream, wire: &Wire) {
+    let mut reader = Reader::default();
+    let mut buffer = [0; 16 * 1024];
+    while let Some(read) = client.read(&mut buffer).ok().filter(|read| *read > 0) {
+        wire.round_trips.fetch_add(reader.round_trips_in(&buffer[..read]), Ordering::Relaxed);
+        if server.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    cut(&server);
+    cut(&client);
+}
+
+fn copy_answers(mut server: TcpStream, mut client: TcpStream, wire: &Wire) {
+    let mut buffer = [0; 64 * 1024];
+    while let Some(read) = server.read(&mut buffer).ok().filter(|read| *read > 0) {
+        if wire.is_to_lose(&buffer[..read]) || client.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    cut(&server);
+    cut(&client);
+}
+
+fn cut(connection: &TcpStream) {
+    // It may be closed already.
+    let _ = connection.shutdown(Shutdown::Both);
+}
+
+/// Reads along in what a client sends: messages of a type, a length and a body, but for the first, which has no type.
+#[derive(Default)]
+struct Reader {
+    has_started: bool,
+    header: Vec<u8>,
+    body_left: usize,
+}
+
+impl Reader {
+    fn round_trips_in(&mut self, mut bytes: &[u8]) -> u64 {
+        let mut count = 0;
+        while !bytes.is_empty() {
+            let skip = self.body_left.min(bytes.len());
+            self.body_left -= skip;
+            bytes = &bytes[skip..];
+            let [byte, rest @ ..] = bytes else { break };
+            self.header.push(*byte);
+            bytes = rest;
+            let kind = usize::from(self.has_started);
+            if let [a, b, c, d] = self.header[kind.min(self.header.len())..] {
+                let length = u32::from_be_bytes([a, b, c, d]);
+                self.body_left = usize::try_from(length).map_or(0, |length| length.saturating_sub(4));
+                count += u64::from(self.has_started && matches!(self.header[0], b'Q' | b'S'));
+                self.has_started = true;
+                self.header.clear();
+            }
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_queries_and_synchronisations_in_pieces_of_any_size() {
+        let startup = [0, 0, 0, 9, 0, 3, 0, 0, 0];
+        let query = [b'Q', 0, 0, 0, 6, b'S', 0];
+        let parse = [b'P', 0, 0, 0, 7, b'Q', b'Q', 0];
+        let sync = [b'S', 0, 0, 0, 4];
+        let all = [&startup[..], &query, &parse, &sync, &sync, &query].concat();
+        for size in 1..all.len() {
+            let mut reader = Reader::default();
+            let count: u64 = all.chunks(size).map(|chunk| reader.round_trips_in(chunk)).sum();
+            assert_eq!(count, 4, "in pieces of {size}");
+        }
+    }
+}
