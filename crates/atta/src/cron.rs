@@ -1,37 +1,341 @@
-//! stub, to be replaced
-use chrono::{DateTime, Utc};
-/// x
-#[derive(Clone, Debug)]
-pub struct Cron {}
+//! Cron: items that add a job of their task at certain minutes, exactly one a minute whoever else has the same item.
+//!
+//! From text ([`parse_crontab`]) or from code ([`Cron`]) come items; [`CronItems`] is the list that a worker has. What
+//! is due is decided in `plan`, from minutes and rows alone; `store` has the statements; `schedule` is the loop that
+//! brings them together. It knows nothing of jobs being run, and whatever happens in it, they are.
+
+mod fault;
+mod fill;
+mod items;
+mod moment;
+mod options;
+mod parse;
+mod pattern;
+mod payload;
+mod plan;
+mod schedule;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc, Weekday};
+use chrono_tz::Tz;
+use serde::Serialize;
+use serde_json::Value;
+
+pub use fault::{CrontabError, CrontabErrors};
+pub use fill::CrontabFill;
+pub use items::CronItems;
+pub use moment::CronDigest;
+use moment::{Minute, Moment};
+use options::Options;
+pub use parse::parse_crontab;
+use pattern::Pattern;
+pub use schedule::CronEvent;
+pub(crate) use schedule::run_schedule;
+
+use crate::{Error, JobKeyMode, Result, TaskHandler};
+
+/// How many days [`Cron::next_after`] looks ahead: from one 29 February to the next can take eight years.
+const DAYS_AHEAD: i64 = 8 * 366;
+/// The same for an own match function, which has to be asked for every minute.
+const DAYS_AHEAD_OF_FUNCTION: i64 = 366;
+const MINUTES_A_DAY: i64 = 24 * 60;
+
+/// One cron item: which task, when, with what options and payload.
+///
+/// Times are in UTC, unless [`Cron::time_zone`] says otherwise. It prints as the crontab line that reads as the same
+/// item, if its task, id and queue are ones that a crontab can name, its payload is an object, and it has a pattern.
+///
+/// ```
+/// use atta::{Cron, CrontabFill};
+///
+/// let item = Cron::task("send_report", "30 4 * * mon")?.fill(CrontabFill::days(2)).max_attempts(10);
+/// assert_eq!(item.to_string(), "30 4 * * mon send_report ?fill=2d&max=10");
+/// # Ok::<(), atta::Error>(())
+/// ```
+#[derive(Clone, PartialEq)]
+#[must_use]
+pub struct Cron {
+    task_identifier: String,
+    when: When,
+    options: Options,
+    payload: Option<Value>,
+    /// Why the payload could not be taken; told when the item is used.
+    payload_fault: Option<String>,
+}
+
+#[derive(Clone)]
+enum When {
+    Pattern(Pattern),
+    Function(Arc<dyn Fn(&CronDigest) -> bool + Send + Sync>),
+}
+
+/// When.
 impl Cron {
-    /// x
+    /// Every minute.
+    pub fn every_minute<T: TaskHandler>() -> Result<Cron> {
+        Cron::pattern::<T>("* * * * *")
+    }
+
+    /// Every `n` minutes of each hour, from its first on; `n` from 1 to 59. What does not divide 60 starts anew with
+    /// each hour.
+    pub fn every_n_minutes<T: TaskHandler>(n: u32) -> Result<Cron> {
+        if n > 59 {
+            return Err(Error::config(format!(
+                "a cron item can't run every {n} minutes: it must be 1 to 59"
+            )));
+        }
+        Cron::pattern::<T>(&format!("*/{n} * * * *"))
+    }
+
+    /// Every hour at `minute`.
+    pub fn hourly_at<T: TaskHandler>(minute: u32) -> Result<Cron> {
+        Cron::pattern::<T>(&format!("{minute} * * * *"))
+    }
+
+    /// Every day at `hour` and `minute`.
+    pub fn daily_at<T: TaskHandler>(hour: u32, minute: u32) -> Result<Cron> {
+        Cron::pattern::<T>(&format!("{minute} {hour} * * *"))
+    }
+
+    /// Every week on that day, at `hour` and `minute`.
+    pub fn weekly_on<T: TaskHandler>(day: Weekday, hour: u32, minute: u32) -> Result<Cron> {
+        Cron::pattern::<T>(&format!("{minute} {hour} * * {}", day.num_days_from_sunday()))
+    }
+
+    /// Every month on that day, 1 to 31, at `hour` and `minute`. A month without such a day is left out.
+    pub fn monthly_on<T: TaskHandler>(day: u32, hour: u32, minute: u32) -> Result<Cron> {
+        Cron::pattern::<T>(&format!("{minute} {hour} {day} * *"))
+    }
+
+    /// When a pattern of five fields matches, or a word such as `@daily`.
+    pub fn pattern<T: TaskHandler>(pattern: &str) -> Result<Cron> {
+        Cron::task(T::IDENTIFIER, pattern)
+    }
+
+    /// As [`Cron::pattern`], for a task that is not known here.
+    pub fn task(identifier: impl Into<String>, pattern: &str) -> Result<Cron> {
+        Ok(Cron::new(identifier.into(), When::Pattern(parse::read_pattern(pattern)?)))
+    }
+
+    /// When `matches` says so; it is asked once a minute, and must answer the same everywhere. A panic is a no.
+    pub fn matching<T: TaskHandler>(matches: impl Fn(&CronDigest) -> bool + Send + Sync + 'static) -> Cron {
+        Cron::task_matching(T::IDENTIFIER, matches)
+    }
+
+    /// As [`Cron::matching`], for a task that is not known here.
+    pub fn task_matching(
+        identifier: impl Into<String>,
+        matches: impl Fn(&CronDigest) -> bool + Send + Sync + 'static,
+    ) -> Cron {
+        Cron::new(identifier.into(), When::Function(Arc::new(matches)))
+    }
+
+    fn new(task_identifier: String, when: When) -> Cron {
+        Cron { task_identifier, when, options: Options::default(), payload: None, payload_fault: None }
+    }
+
+    fn read(task: &str, pattern: Pattern, options: Options, payload: Option<Value>) -> Cron {
+        Cron { options, payload, ..Cron::new(task.to_owned(), When::Pattern(pattern)) }
+    }
+}
+
+/// How.
+impl Cron {
+    /// Its identifier, by which all workers know it. Default: that of the task, so of two items of one task at least
+    /// one needs an id. An item whose identifier is changed is a new one.
+    pub fn id(mut self, id: impl Into<String>) -> Cron {
+        self.options.id = Some(id.into());
+        self
+    }
+
+    /// How far back missed ticks are made up for. Default: not at all.
+    pub fn fill(mut self, fill: CrontabFill) -> Cron {
+        self.options.fill = fill;
+        self
+    }
+
+    /// How often each job may be begun, at least 1. Default: 25.
+    pub fn max_attempts(mut self, max_attempts: i16) -> Cron {
+        self.options.max_attempts = Some(max_attempts);
+        self
+    }
+
+    /// Jobs of one queue run one after the other. Default: none.
+    pub fn queue(mut self, queue: impl Into<String>) -> Cron {
+        self.options.queue = Some(queue.into());
+        self
+    }
+
+    /// Lower numbers run first. Default: 0.
+    pub fn priority(mut self, priority: i16) -> Cron {
+        self.options.priority = Some(priority);
+        self
+    }
+
+    /// The key of each job, 1 to 512 characters: it takes the place of one that still waits. Default: none.
+    pub fn job_key(mut self, job_key: impl Into<String>) -> Cron {
+        self.options.job_key = Some(job_key.into());
+        self
+    }
+
+    /// What happens to a job that has the key already. Default: [`JobKeyMode::Replace`].
+    pub fn job_key_mode(mut self, job_key_mode: JobKeyMode) -> Cron {
+        self.options.job_key_mode = Some(job_key_mode);
+        self
+    }
+
+    /// The payload of each job. An object gets one more member, `_cron`: `ts`, the minute, and `backfilled`, whether
+    /// it was made up for. Default: an object with nothing but that.
+    pub fn payload(mut self, payload: impl Serialize) -> Cron {
+        (self.payload, self.payload_fault) = match serde_json::to_value(payload) {
+            Ok(payload) => (Some(payload), None),
+            Err(error) => (None, Some(format!("its payload is no JSON: {error}"))),
+        };
+        self
+    }
+
+    /// The clock on the wall that the pattern is about; `tz=` in a crontab. Default: UTC, as in Graphile Worker,
+    /// which knows no other.
+    ///
+    /// Where that clock is changed:
+    ///
+    /// - A local time that does not exist, because the clock is set forward over it, runs once, at the first minute
+    ///   after the change: `30 2 * * *` in Paris runs at 03:00 on the last Sunday of March. Several such times of one
+    ///   item become one.
+    /// - A local time that comes twice, because the clock is set back, runs once, the first time.
+    /// - A pattern for all 24 hours (`*/10 * * * *`, `@hourly`) follows time itself: it runs on through the hour that
+    ///   comes twice, and has nothing to make up for. So does an own match function, which sees the local time.
+    pub fn time_zone(mut self, time_zone: Tz) -> Cron {
+        self.options.time_zone = Some(time_zone);
+        self
+    }
+}
+
+/// What it says.
+impl Cron {
+    /// By what all workers know it: its id, or else its task.
     pub fn identifier(&self) -> &str {
-        ""
+        self.options.id.as_deref().unwrap_or(&self.task_identifier)
+    }
+
+    /// The task of its jobs.
+    pub fn task_identifier(&self) -> &str {
+        &self.task_identifier
+    }
+
+    /// Whether it is due in the minute of `time`.
+    pub fn matches(&self, time: DateTime<Utc>) -> bool {
+        self.matches_moment(&Moment::at(Minute::of(time), self.options.time_zone))
+    }
+
+    /// The next minute after that of `time` when it is due. None if there is none within eight years; within one
+    /// for an own match function.
+    pub fn next_after(&self, time: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let first = Minute::of(time).next();
+        let today = first.0.div_euclid(MINUTES_A_DAY);
+        let days = match self.when {
+            When::Pattern(_) => DAYS_AHEAD,
+            When::Function(_) => DAYS_AHEAD_OF_FUNCTION,
+        };
+        (today..=today.saturating_add(days))
+            .filter(|day| self.may_match_on(*day))
+            .flat_map(|day| (day * MINUTES_A_DAY..(day + 1) * MINUTES_A_DAY).map(Minute))
+            .filter(|minute| *minute >= first)
+            .find(|minute| self.matches(minute.begin()))
+            .map(Minute::begin)
+    }
+
+    /// Why Node's Graphile Worker would refuse this item in a crontab; empty if it would not.
+    pub fn graphile_objections(&self) -> Vec<String> {
+        let mut objections = match &self.when {
+            When::Pattern(pattern) => pattern.objections(),
+            When::Function(_) => vec!["an own match function".to_owned()],
+        };
+        if parse::wrong_in_task(&self.task_identifier).is_some() {
+            objections.push(format!("the task {:?}", self.task_identifier));
+        }
+        objections.extend(self.options.objections());
+        if self.payload.as_ref().is_some_and(|payload| !payload.is_object()) {
+            objections.push("a payload that is no object".to_owned());
+        }
+        objections
+    }
+
+    /// What the database would refuse, before it is asked.
+    pub(crate) fn check(&self) -> Result<()> {
+        let task = &self.task_identifier;
+        let checked = match &self.payload_fault {
+            Some(fault) => Err(fault.clone()),
+            None if !(1..=128).contains(&task.chars().count()) || task.contains('\0') => {
+                Err("its task must have 1 to 128 characters and no NUL".to_owned())
+            }
+            None => self.options.check(),
+        };
+        checked.map_err(|fault| Error::config(format!("invalid cron item {:?}: {fault}", self.identifier())))
+    }
+
+    fn matches_moment(&self, moment: &Moment) -> bool {
+        match &self.when {
+            When::Pattern(pattern) => pattern.matches(moment),
+            When::Function(matches) => ask(&**matches, moment),
+        }
+    }
+
+    /// Whether a minute of that day in UTC can match: its local date is that day, the one before or the one after.
+    fn may_match_on(&self, day: i64) -> bool {
+        let When::Pattern(pattern) = &self.when else {
+            return true;
+        };
+        let around = if self.options.time_zone.is_some() { -1..=1 } else { 0..=0 };
+        around
+            .map(|shift| {
+                CronDigest::of(&Minute(day.saturating_add(shift).saturating_mul(MINUTES_A_DAY)).begin())
+            })
+            .any(|digest| pattern.matches_day(&digest))
     }
 }
-/// x
-#[derive(Clone, Debug)]
-pub enum CronEvent {}
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CronItems {}
-impl CronItems {
-    pub(crate) fn new(_: Vec<Cron>) -> Self {
-        CronItems {}
-    }
-    pub(crate) fn is_empty(&self) -> bool {
-        true
+
+/// Whoever wrote the function, the schedule goes on.
+fn ask(matches: &(dyn Fn(&CronDigest) -> bool + Send + Sync), moment: &Moment) -> bool {
+    let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| matches(&moment.digest)));
+    answer.unwrap_or_else(|_| {
+        tracing::error!(digest = ?moment.digest, "a match function of a cron item panicked");
+        false
+    })
+}
+
+impl PartialEq for When {
+    fn eq(&self, other: &When) -> bool {
+        match (self, other) {
+            (When::Pattern(one), When::Pattern(other)) => one == other,
+            (When::Function(one), When::Function(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
     }
 }
-/// x
-pub fn parse_crontab(_: &str) -> crate::Result<Vec<Cron>> {
-    Ok(vec![])
+
+impl fmt::Display for Cron {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.when {
+            When::Pattern(pattern) => write!(f, "{pattern} {}{}", self.task_identifier, self.options)?,
+            When::Function(_) => {
+                write!(f, "# (own match function) {}{}", self.task_identifier, self.options)?
+            }
+        }
+        match &self.payload {
+            Some(payload) => write!(f, " {payload}"),
+            None => Ok(()),
+        }
+    }
 }
-pub(crate) async fn run_schedule(
-    _: deadpool_postgres::Pool,
-    _: crate::Schema,
-    _: CronItems,
-    _: impl Fn() -> DateTime<Utc> + Send + Sync + 'static,
-    _: tokio_util::sync::CancellationToken,
-    _: impl Fn(CronEvent) + Send + Sync,
-) {
+
+impl fmt::Debug for Cron {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cron({self})")
+    }
 }

@@ -12,6 +12,8 @@ struct Inner {
     kind: Kind,
     message: String,
     hint: Option<String>,
+    /// As another driver told it; that of tokio-postgres is in the source.
+    code: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -23,6 +25,17 @@ enum Kind {
     Database,
     /// No connection could be had in time; the next try may get one.
     Unavailable,
+}
+
+/// What another driver's error says.
+#[cfg(any(feature = "diesel-async", feature = "sea-orm", feature = "sqlx"))]
+pub(crate) enum DriverError {
+    /// The database said no.
+    Refused { message: String, code: Option<String>, hint: Option<String> },
+    /// The connection was lost, or none could be had.
+    NoAnswer,
+    /// Anything else, which trying again does not change.
+    Other,
 }
 
 impl Error {
@@ -44,6 +57,26 @@ impl Error {
         error
     }
 
+    /// [`Error::database`] for other drivers than ours.
+    #[cfg(any(feature = "diesel-async", feature = "sea-orm", feature = "sqlx"))]
+    pub(crate) fn driver(
+        doing: impl fmt::Display,
+        source: impl StdError + Send + Sync + 'static,
+        known: DriverError,
+    ) -> Error {
+        let (kind, reason, code, hint) = match known {
+            DriverError::Refused { message, code: Some(code), hint } => {
+                (Kind::Database, format!("{message} (SQLSTATE {code})"), Some(code), hint)
+            }
+            DriverError::Refused { message, code: None, hint } => (Kind::Database, message, None, hint),
+            DriverError::NoAnswer => (Kind::Unavailable, chain(&source), None, None),
+            DriverError::Other => (Kind::Database, chain(&source), None, None),
+        };
+        let mut error = Error::build(kind, format!("{doing}: {reason}"), Some(Box::new(source)));
+        (error.inner.code, error.inner.hint) = (code, hint);
+        error
+    }
+
     pub(crate) fn unavailable(message: impl Into<String>) -> Error {
         Error::build(Kind::Unavailable, message.into(), None)
     }
@@ -60,7 +93,7 @@ impl Error {
     }
 
     fn build(kind: Kind, message: String, source: Option<Box<dyn StdError + Send + Sync>>) -> Error {
-        Error { inner: Box::new(Inner { kind, message, hint: None, source }) }
+        Error { inner: Box::new(Inner { kind, message, hint: None, code: None, source }) }
     }
 
     /// The text without the hint.
@@ -81,6 +114,9 @@ impl Error {
     /// Whether the same call may succeed later: the connection was lost, the server is starting or stopping, out of
     /// connections, or chose this transaction to end a deadlock or a conflict.
     pub fn is_transient(&self) -> bool {
+        if let Some(code) = &self.inner.code {
+            return is_transient_code(code);
+        }
         let Some(source) = self.postgres_error() else { return self.inner.kind == Kind::Unavailable };
         match source.code() {
             Some(code) => is_transient_code(code.code()),
@@ -91,7 +127,7 @@ impl Error {
 
     /// The SQLSTATE, when the database refused: `GWBKM`, `42501`, …
     pub fn db_code(&self) -> Option<&str> {
-        self.postgres_error()?.code().map(|code| code.code())
+        self.inner.code.as_deref().or_else(|| self.postgres_error()?.code().map(|code| code.code()))
     }
 
     fn postgres_error(&self) -> Option<&tokio_postgres::Error> {

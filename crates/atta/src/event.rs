@@ -108,7 +108,7 @@ pub enum WorkerEvent {
     /// The worker has ended.
     Stopped,
     /// The crontab added jobs, or could not.
-    Cron(crate::cron::CronEvent),
+    Cron(Arc<crate::CronEvent>),
 }
 
 /// A stream of [`WorkerEvent`]s.

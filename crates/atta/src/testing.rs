@@ -1,9 +1,121 @@
-//! For the tests of applications: a clock to move.
+//! For the tests of applications: run what is due here and now, say what must have been added, move the clock.
+//!
+//! ```no_run
+//! # use atta::{JobSpec, WorkerOptions, testing};
+//! # async fn example(options: WorkerOptions) -> atta::Result<()> {
+//! let clock = testing::Clock::system();
+//! let worker = options.clock(clock.clone()).init().await?;
+//! let utils = worker.create_utils();
+//!
+//! // … the code under test signs up a user, which adds a job …
+//! let job = testing::assert_added(&utils, "send_welcome").await;
+//! assert_eq!(job.payload::<serde_json::Value>()?["user"], 42);
+//!
+//! testing::run_due_jobs(&worker).await?;
+//! clock.advance(chrono::TimeDelta::days(7));
+//! testing::run_due_jobs(&worker).await?; // what was scheduled for next week
+//! # Ok(())
+//! # }
+//! ```
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::event::WorkerEvent;
+use crate::{Job, JobFilter, Result, Worker, WorkerUtils};
+
+/// What became of the jobs that [`run_due_jobs`] ran.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// The jobs that succeeded.
+    pub succeeded: Vec<Arc<Job>>,
+    /// The jobs that failed, for now or for good, with their errors.
+    pub failed: Vec<(Arc<Job>, Arc<str>)>,
+}
+
+impl Ran {
+    /// How many jobs ran.
+    pub fn count(&self) -> usize {
+        self.succeeded.len() + self.failed.len()
+    }
+
+    /// Panics, with their errors, if jobs failed.
+    #[track_caller]
+    pub fn assert_no_failures(&self) {
+        let errors: Vec<String> = self
+            .failed
+            .iter()
+            .map(|(job, error)| format!("{} {}: {error}", job.task_identifier(), job.id()))
+            .collect();
+        assert!(errors.is_empty(), "jobs failed: {}", errors.join("; "));
+    }
+}
+
+/// Runs the jobs that are due, those that they add included, until none is left; says what became of each.
+pub async fn run_due_jobs(worker: &Worker) -> Result<Ran> {
+    let mut events = worker.events();
+    let mut ran = Ran::default();
+    let run = worker.run_once();
+    tokio::pin!(run);
+    loop {
+        tokio::select! {
+            biased;
+            Some(event) = events.next() => ran.note(event),
+            done = &mut run => {
+                done?;
+                break;
+            }
+        }
+    }
+    while let Some(event) = events.try_next() {
+        ran.note(event);
+    }
+    Ok(ran)
+}
+
+impl Ran {
+    fn note(&mut self, event: WorkerEvent) {
+        match event {
+            WorkerEvent::JobSucceeded { job, .. } => self.succeeded.push(job),
+            WorkerEvent::JobErrored { job, error } => self.failed.push((job, error)),
+            _ => {}
+        }
+    }
+}
+
+/// The jobs of a task that are in the database, at most a hundred, in the order in which they were added.
+pub async fn jobs_of(utils: &WorkerUtils, task_identifier: &str) -> Result<Vec<Job>> {
+    let filter = JobFilter { task_identifier: Some(task_identifier.to_owned()), ..JobFilter::default() };
+    utils.list_jobs(&filter).await
+}
+
+/// The one job of a task that is in the database. Panics if there is none, or more than one.
+pub async fn assert_added(utils: &WorkerUtils, task_identifier: &str) -> Job {
+    let mut jobs = jobs_of(utils, task_identifier).await.expect("the jobs can be listed");
+    assert_eq!(jobs.len(), 1, "one job of task {task_identifier} was expected, and there are {}", jobs.len());
+    jobs.remove(0)
+}
+
+/// Panics if there is a job of this task in the database.
+pub async fn assert_not_added(utils: &WorkerUtils, task_identifier: &str) {
+    let jobs = jobs_of(utils, task_identifier).await.expect("the jobs can be listed");
+    assert!(jobs.is_empty(), "no job of task {task_identifier} was expected, and there are {}", jobs.len());
+}
+
+/// Deletes the jobs of a queue that no worker is at, as if they had succeeded, and gives them back.
+pub async fn drain_queue(utils: &WorkerUtils, queue_name: &str) -> Result<Vec<Job>> {
+    let mut drained = Vec::new();
+    let mut filter = JobFilter { queue_name: Some(queue_name.to_owned()), ..JobFilter::default() };
+    loop {
+        let page = utils.list_jobs(&filter).await?;
+        let Some(last) = page.last() else { return Ok(drained) };
+        filter.after_id = Some(last.id());
+        let ids: Vec<i64> = page.iter().map(Job::id).collect();
+        drained.extend(utils.complete_jobs(&ids).await?);
+    }
+}
 
 /// A clock that a test can move. Clones move together.
 #[derive(Clone, Debug, Default)]

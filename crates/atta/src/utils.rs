@@ -1,5 +1,6 @@
 //! Adding jobs and looking after them, from anywhere: inside a worker or without one.
 
+mod adapters;
 mod add;
 mod admin;
 mod read;
@@ -15,13 +16,15 @@ pub use admin::CleanupTask;
 pub use read::{JobCounts, JobFilter, JobState};
 
 use crate::db::pool;
+use crate::testing::Clock;
 use crate::{Error, Job, MigrationPlan, Result, Schema};
 
 /// Adds jobs and looks after them. Cheap to clone; all clones share one pool.
 #[derive(Clone)]
 pub struct WorkerUtils {
     inner: Arc<Inner>,
-    use_local_time: bool,
+    /// The time, when it is not the database's.
+    clock: Option<Clock>,
 }
 
 struct Inner {
@@ -38,7 +41,7 @@ impl std::fmt::Debug for WorkerUtils {
 impl WorkerUtils {
     /// On a pool of your own, and the schema that the jobs are in.
     pub fn new(pool: Pool, schema: Schema) -> WorkerUtils {
-        WorkerUtils { inner: Arc::new(Inner { pool, schema }), use_local_time: false }
+        WorkerUtils { inner: Arc::new(Inner { pool, schema }), clock: None }
     }
 
     /// On a database by its connection string, with up to ten connections, in the default schema.
@@ -50,7 +53,12 @@ impl WorkerUtils {
     /// Whether a job without a `run_at` gets this machine's time instead of the database's. Default: false.
     #[must_use]
     pub fn with_use_local_time(mut self, use_local_time: bool) -> WorkerUtils {
-        self.use_local_time = use_local_time;
+        self.clock = use_local_time.then(Clock::system);
+        self
+    }
+
+    pub(crate) fn with_clock(mut self, clock: Option<Clock>) -> WorkerUtils {
+        self.clock = clock;
         self
     }
 
@@ -100,7 +108,7 @@ impl WorkerUtils {
     }
 
     fn default_run_at(&self) -> Option<chrono::DateTime<Utc>> {
-        self.use_local_time.then(Utc::now)
+        self.clock.as_ref().map(Clock::now)
     }
 }
 

@@ -9,16 +9,16 @@
 //! jobs: hints set it, a claim that came back short of what it asked for leaves it unset, unless a hint came in
 //! while it was away. So no wake-up is lost between "found nothing" and "go to sleep".
 
-mod backoff;
-mod claim;
-mod flags;
 mod options;
-mod release;
-mod run;
-mod shared;
-mod shutdown;
-mod slots;
 mod wake;
+mod claim;
+mod slots;
+mod run;
+mod release;
+mod shutdown;
+mod flags;
+mod shared;
+mod backoff;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -22,7 +22,8 @@ struct Wire {
     /// New connections are refused.
     is_down: AtomicBool,
     round_trips: AtomicU64,
-    cuts: AtomicU64,
+    lost_answers: AtomicU64,
+    refused: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -30,7 +31,9 @@ struct Wire {
 struct State {
     connections: Vec<TcpStream>,
     /// An answer with this text in it never arrives.
-    swallow: Option<Vec<u8>>,
+    lost_answer: Option<Vec<u8>>,
+    /// The answer to a question with this text in it never arrives.
+    unanswered: Option<Vec<u8>>,
 }
 
 impl Proxy {
@@ -45,7 +48,8 @@ impl Proxy {
             is_closed: AtomicBool::new(false),
             is_down: AtomicBool::new(false),
             round_trips: AtomicU64::new(0),
-            cuts: AtomicU64::new(0),
+            lost_answers: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             state: Mutex::default(),
         });
         let accepting = wire.clone();
@@ -62,18 +66,28 @@ impl Proxy {
     /// The next answer with this text in it is lost, and its connection with it: the server has done what it was asked
     /// to, and the client can't know.
     pub fn lose_answer_with(&self, text: &str) {
-        self.wire.lock().swallow = Some(text.as_bytes().to_vec());
+        self.wire.lock().lost_answer = Some(text.as_bytes().to_vec());
+    }
+
+    /// The answer to the next question with this text in it is lost, and its connection with it.
+    pub fn lose_answer_to(&self, text: &str) {
+        self.wire.lock().unanswered = Some(text.as_bytes().to_vec());
     }
 
     /// How many answers were lost so.
     pub fn lost_answers(&self) -> u64 {
-        self.wire.cuts.load(Ordering::Relaxed)
+        self.wire.lost_answers.load(Ordering::SeqCst)
     }
 
     /// Cuts all connections, and refuses new ones until [`Proxy::come_back`].
     pub fn go_away(&self) {
         self.wire.is_down.store(true, Ordering::Relaxed);
         self.wire.cut_all();
+    }
+
+    /// How many connections it refused meanwhile.
+    pub fn refused(&self) -> u64 {
+        self.wire.refused.load(Ordering::Relaxed)
     }
 
     /// Lets connections through again.
@@ -102,17 +116,22 @@ impl Wire {
         }
     }
 
-    /// Whether this answer is one to lose. The texts of tests are short, and small answers come in one piece.
-    fn is_to_lose(&self, answer: &[u8]) -> bool {
-        let mut state = self.lock();
-        let Some(text) = &state.swallow else { return false };
-        let found = answer.windows(text.len()).any(|part| part == text);
-        if found {
-            state.swallow = None;
-            self.cuts.fetch_add(1, Ordering::Relaxed);
-        }
-        found
+    fn is_lost_answer(&self, answer: &[u8]) -> bool {
+        take_if_in(&mut self.lock().lost_answer, answer)
     }
+
+    fn is_unanswered(&self, question: &[u8]) -> bool {
+        take_if_in(&mut self.lock().unanswered, question)
+    }
+}
+
+/// The texts of tests are short, and small messages come in one piece.
+fn take_if_in(text: &mut Option<Vec<u8>>, bytes: &[u8]) -> bool {
+    let found = text.as_ref().is_some_and(|text| bytes.windows(text.len()).any(|part| part == text));
+    if found {
+        *text = None;
+    }
+    found
 }
 
 fn accept(listener: &TcpListener, wire: &Arc<Wire>) {
@@ -123,6 +142,7 @@ fn accept(listener: &TcpListener, wire: &Arc<Wire>) {
         let Ok(client) = client else { continue };
         if wire.is_down.load(Ordering::Relaxed) {
             cut(&client);
+            wire.refused.fetch_add(1, Ordering::Relaxed);
             continue;
         }
         // A server that does not answer is nothing to a proxy: the client finds its connection closed.
@@ -131,16 +151,21 @@ fn accept(listener: &TcpListener, wire: &Arc<Wire>) {
         let (Ok(to_client), Ok(to_server), Ok(client_end), Ok(server_end)) = copies else { continue };
         wire.lock().connections.extend([client_end, server_end]);
         let (questions, answers) = (wire.clone(), wire.clone());
-        thread::spawn(move || copy_questions(client, to_server, &questions));
-        thread::spawn(move || copy_answers(server, to_client, &answers));
+        let is_doomed = Arc::new(AtomicBool::new(false));
+        let doom = is_doomed.clone();
+        thread::spawn(move || copy_questions(client, to_server, &questions, &doom));
+        thread::spawn(move || copy_answers(server, to_client, &answers, &is_doomed));
     }
 }
 
-fn copy_questions(mut client: TcpStream, mut server: TcpStream, wire: &Wire) {
+fn copy_questions(mut client: TcpStream, mut server: TcpStream, wire: &Wire, is_doomed: &AtomicBool) {
     let mut reader = Reader::default();
     let mut buffer = [0; 16 * 1024];
     while let Some(read) = client.read(&mut buffer).ok().filter(|read| *read > 0) {
         wire.round_trips.fetch_add(reader.round_trips_in(&buffer[..read]), Ordering::Relaxed);
+        if wire.is_unanswered(&buffer[..read]) {
+            is_doomed.store(true, Ordering::SeqCst);
+        }
         if server.write_all(&buffer[..read]).is_err() {
             break;
         }
@@ -149,10 +174,14 @@ fn copy_questions(mut client: TcpStream, mut server: TcpStream, wire: &Wire) {
     cut(&client);
 }
 
-fn copy_answers(mut server: TcpStream, mut client: TcpStream, wire: &Wire) {
+fn copy_answers(mut server: TcpStream, mut client: TcpStream, wire: &Wire, is_doomed: &AtomicBool) {
     let mut buffer = [0; 64 * 1024];
     while let Some(read) = server.read(&mut buffer).ok().filter(|read| *read > 0) {
-        if wire.is_to_lose(&buffer[..read]) || client.write_all(&buffer[..read]).is_err() {
+        if is_doomed.load(Ordering::SeqCst) || wire.is_lost_answer(&buffer[..read]) {
+            wire.lost_answers.fetch_add(1, Ordering::SeqCst);
+            break;
+        }
+        if client.write_all(&buffer[..read]).is_err() {
             break;
         }
     }

@@ -1,5 +1,6 @@
 //! Adding jobs: one, many, and within the caller's own transaction.
 
+use std::borrow::Cow;
 use std::future::Future;
 
 use serde::Serialize;
@@ -76,7 +77,7 @@ impl RawJobSpec {
 #[derive(Serialize)]
 struct Argument<'a> {
     identifier: &'a str,
-    payload: &'a RawValue,
+    payload: Cow<'a, RawValue>,
     queue_name: &'a Option<String>,
     run_at: Option<chrono::DateTime<chrono::Utc>>,
     max_attempts: Option<i16>,
@@ -188,7 +189,7 @@ impl WorkerUtils {
         let spec = &job.spec;
         Argument {
             identifier: &job.identifier,
-            payload: &job.payload,
+            payload: crate::trace::carry(&job.payload),
             queue_name: &spec.queue_name,
             run_at: spec.run_at.or_else(|| self.default_run_at()),
             max_attempts: spec.max_attempts,

@@ -268,7 +268,7 @@ impl WorkerOptions {
             (None, Some(config)) => pool::pool(config, self.max_pg_conn)?,
             (None, None) => return Err(Error::config("no database given")),
         };
-        let utils = WorkerUtils::new(connections, schema.clone()).with_use_local_time(self.clock.is_some());
+        let utils = WorkerUtils::new(connections, schema.clone()).with_clock(self.clock.clone());
         utils.migrate().await?;
         let link = match &config {
             Some(config) => link::probe(config).await?,
@@ -305,8 +305,8 @@ impl WorkerOptions {
             ended: CancellationToken::new(),
         };
         let listen = config.filter(|_| is_direct);
-        let cron = CronItems::new(self.cron);
-        Ok(Worker::new(Plan { listen, cron, ..self.plan }, shared))
+        self.plan.cron.extend(self.cron)?;
+        Ok(Worker::new(Plan { listen, ..self.plan }, shared))
     }
 
     fn url(&self) -> Option<String> {
@@ -350,9 +350,12 @@ impl WorkerOptions {
                 "the local queue's refetch delay is longer than poll_interval".into(),
             );
         }
-        for (n, item) in self.cron.iter().enumerate() {
-            let twice = self.cron[..n].iter().any(|other| other.identifier() == item.identifier());
-            check(!twice, format!("two cron items have the identifier {:?}", item.identifier()));
+        let cron = CronItems::new();
+        let known = self.plan.cron.list();
+        for item in known.into_iter().chain(self.cron.iter().cloned()) {
+            if let Err(error) = cron.add(item) {
+                check(false, error.message().to_owned());
+            }
         }
         mistakes
     }
@@ -381,6 +384,17 @@ impl IntoCron for Vec<Cron> {
 
     fn add_to(self, mut options: WorkerOptions) -> WorkerOptions {
         options.cron.extend(self);
+        options
+    }
+}
+
+/// A list of the application's own, to which it may add while the worker runs.
+impl IntoCron for CronItems {
+    type Output = WorkerOptions;
+
+    fn add_to(self, mut options: WorkerOptions) -> WorkerOptions {
+        options.plan.cron = self;
+        options.plan.cron_may_grow = true;
         options
     }
 }
@@ -431,6 +445,8 @@ pub(super) struct Plan {
     pub(super) shutdown_grace_period: Duration,
     pub(super) shutdown_abort_period: Duration,
     pub(super) cron: CronItems,
+    /// Whether the application has a handle on the items, and may add to none.
+    cron_may_grow: bool,
     local_queue: Option<LocalQueueConfig>,
     complete_job_batch_delay: Duration,
     fail_job_batch_delay: Duration,
@@ -445,6 +461,7 @@ impl Default for Plan {
             shutdown_grace_period: Duration::from_secs(5),
             shutdown_abort_period: Duration::from_secs(5),
             cron: CronItems::default(),
+            cron_may_grow: false,
             local_queue: None,
             complete_job_batch_delay: Duration::ZERO,
             fail_job_batch_delay: Duration::ZERO,
@@ -495,7 +512,7 @@ impl Plan {
     }
 
     pub(super) fn start_cron(&self, shared: &Arc<Shared>, company: &mut JoinSet<()>) {
-        if self.cron.is_empty() {
+        if !self.cron_may_grow && self.cron.list().is_empty() {
             return;
         }
         let (clock, events) = (shared.clock.clone().unwrap_or_else(Clock::system), shared.events.clone());
@@ -505,7 +522,7 @@ impl Plan {
             self.cron.clone(),
             move || clock.now(),
             shared.stop.clone(),
-            move |event| events.send(|| WorkerEvent::Cron(event)),
+            move |event| events.send(|| WorkerEvent::Cron(Arc::new(event))),
         ));
     }
 }

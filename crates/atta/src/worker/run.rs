@@ -144,6 +144,7 @@ pub(crate) async fn run_job(shared: &Arc<Shared>, job: Arc<Job>) -> Finished {
                 worker = &*shared.worker_id,
                 attempt = job.attempts(),
             );
+            crate::trace::link(&span, &job);
             call(shared, &job, task).instrument(span).await
         }
         None => {
@@ -169,7 +170,7 @@ async fn call(shared: &Arc<Shared>, job: &Arc<Job>, task: &Task) -> Outcome {
     let unfinished = match ended {
         Ok(Ok(())) => None,
         Ok(Err(unfinished)) => Some(unfinished),
-        Err(panic) => Some(TaskError::new(format!("panic: {}", panic_text(&panic))).into()),
+        Err(panic) => Some(TaskError::new(format!("panic: {}", panic_text(&*panic))).into()),
     };
     if !shared.hooks.is_empty() {
         let error = unfinished.as_ref().map(|unfinished| unfinished.error.message());

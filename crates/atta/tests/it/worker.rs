@@ -1,4 +1,14 @@
 //! The worker, through its public API.
 
 mod basics;
+mod batches;
+mod events;
+mod flags;
+mod local_queue;
+mod options;
+mod retries;
+
+mod seeds;
+mod shutdown;
 pub(crate) mod support;
+mod utils;

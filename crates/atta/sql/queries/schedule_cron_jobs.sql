@@ -1,0 +1,51 @@
+-- Adds the jobs of one minute of cron, each once, whoever asks and how often; returns the identifiers of those added.
+-- $1 a JSON array of items, $2 the minute.
+-- The row of an item in known_crontabs is the gate: only who moves its last_execution forward adds the job. Others
+-- wait for the row, then find the minute taken. Node's workers go through the same gate, in the order of the list
+-- too, so that two workers with one crontab never wait for each other crosswise.
+-- Locks those rows, then what add_job locks; known_crontabs_pkey.
+with given as (
+  select item.*
+  from rows from (
+    json_to_recordset($1::text::json) as (
+      identifier text,
+      task_identifier text,
+      payload json,
+      queue_name text,
+      max_attempts integer,
+      job_key text,
+      job_key_mode text,
+      priority integer
+    )
+  ) with ordinality as item (
+    identifier, task_identifier, payload, queue_name, max_attempts, job_key, job_key_mode, priority, position
+  )
+), taken as (
+  insert into {schema}._private_known_crontabs as known (identifier, known_since, last_execution)
+  select given.identifier, $2::timestamptz, $2::timestamptz
+  from given
+  order by given.position
+  on conflict (identifier) do update
+    set last_execution = excluded.last_execution
+    where known.last_execution is null
+      or known.last_execution < excluded.last_execution
+  returning known.identifier
+), due as (
+  select given.*
+  from given
+  join taken on taken.identifier = given.identifier
+  order by given.position
+)
+select due.identifier
+from due
+cross join lateral {schema}.add_job(
+  due.task_identifier,
+  due.payload,
+  due.queue_name,
+  $2::timestamptz,
+  due.max_attempts,
+  due.job_key,
+  due.priority,
+  null::text[],
+  coalesce(due.job_key_mode, 'replace')
+) as job

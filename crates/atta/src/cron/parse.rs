@@ -1,0 +1,222 @@
+//! The crontab: lines of text into cron items, or everything that is wrong with them.
+//!
+//! A line is empty, a comment (`#` as its first character), or: five time fields, a task, `?options`, `{payload}`,
+//! the last two if need be. What separates them is any amount of white space. Lines end with LF or CRLF.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+
+use super::Cron;
+use super::fault::{CrontabError, CrontabErrors, Fault};
+use super::options::Options;
+use super::pattern::{Pattern, Word};
+use super::payload;
+
+const EXPECTED_TASK: &str = "a task: a letter or _, then letters, digits, _, :, / or -, at most 128 in all";
+const EXPECTED_FIELDS: &str = "minute, hour, day of the month, month, day of the week, then a task";
+
+/// Reads a crontab as Graphile Worker writes them, and somewhat more (see the guide).
+///
+/// All mistakes are found at once. Text with a mistake in it gives no items at all, and no line is left out.
+///
+/// ```
+/// let items = atta::parse_crontab("# every Monday\n30 4 * * 1 send_weekly_email ?fill=2d&max=10 {onboarding: false}\n")?;
+/// assert_eq!(items[0].task_identifier(), "send_weekly_email");
+///
+/// let errors = atta::parse_crontab("0 25 * * * report\n* * * * *").unwrap_err();
+/// assert_eq!(errors.len(), 2);
+/// # Ok::<(), atta::Error>(())
+/// ```
+pub fn parse_crontab(text: &str) -> Result<Vec<Cron>, CrontabErrors> {
+    let mut items = Vec::new();
+    let mut errors = Vec::new();
+    let mut lines_of = HashMap::new();
+    for (number, line) in (1..).zip(text.split('\n')) {
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        match read_line(line) {
+            None => {}
+            Some(Err(faults)) => {
+                errors.extend(faults.into_iter().map(|fault| CrontabError::new(number, line, fault)))
+            }
+            Some(Ok(item)) => {
+                match lines_of.get(item.identifier()) {
+                    Some(first) => {
+                        errors.push(CrontabError::new(number, line, duplicate(line, &item, *first)))
+                    }
+                    None => {
+                        lines_of.insert(item.identifier().to_owned(), number);
+                    }
+                }
+                items.push(item);
+            }
+        }
+    }
+    match CrontabErrors::of(errors) {
+        Some(errors) => Err(errors),
+        None => Ok(items),
+    }
+}
+
+/// Reads one line of a crontab.
+impl FromStr for Cron {
+    type Err = CrontabErrors;
+
+    fn from_str(line: &str) -> Result<Cron, CrontabErrors> {
+        let nothing = || Err(vec![Fault::new(0, "there is no cron item", EXPECTED_FIELDS)]);
+        read_line(line).unwrap_or_else(nothing).map_err(|faults| at_line_one(line, faults))
+    }
+}
+
+/// Reads five fields, or a word such as `@daily`, and nothing more.
+pub(super) fn read_pattern(text: &str) -> Result<Pattern, CrontabErrors> {
+    let mut faults = Vec::new();
+    let mut cursor = Cursor::new(text);
+    let pattern = read_fields(&mut cursor, &mut faults);
+    if !cursor.rest.is_empty() {
+        faults.push(Fault::new(cursor.offset, "there is more after the pattern", "five fields"));
+    }
+    match pattern {
+        Some(pattern) if faults.is_empty() => Ok(pattern),
+        _ => Err(at_line_one(text, faults)),
+    }
+}
+
+fn at_line_one(line: &str, mut faults: Vec<Fault>) -> CrontabErrors {
+    // Whoever gives no item gives a fault; this only makes sure that nobody has to rely on it.
+    if faults.is_empty() {
+        faults.push(Fault::new(0, "this can't be read", EXPECTED_FIELDS));
+    }
+    let errors = faults.into_iter().map(|fault| CrontabError::new(1, line, fault)).collect();
+    CrontabErrors::of(errors).expect("there is at least one fault, as of the lines above")
+}
+
+fn duplicate(line: &str, item: &Cron, first: usize) -> Fault {
+    let mut cursor = Cursor::new(line);
+    let fields = if line.trim_start_matches(is_space).starts_with('@') { 1 } else { 5 };
+    for _ in 0..fields {
+        cursor.word();
+    }
+    let message = format!("the identifier {} is that of line {first} already", item.identifier());
+    Fault::new(cursor.offset, message, "an identifier of its own: ?id=…")
+}
+
+/// None for an empty line and a comment.
+fn read_line(line: &str) -> Option<Result<Cron, Vec<Fault>>> {
+    let mut cursor = Cursor::new(line);
+    if cursor.rest.is_empty() || cursor.rest.starts_with('#') {
+        return None;
+    }
+    let mut faults = Vec::new();
+    let pattern = read_fields(&mut cursor, &mut faults);
+    let task = read_task(&mut cursor, &mut faults);
+    let options = read_options(&mut cursor, &mut faults);
+    let payload = read_payload(&cursor, &mut faults);
+    Some(match (pattern, task) {
+        (Some(pattern), Some(task)) if faults.is_empty() => Ok(Cron::read(task, pattern, options, payload)),
+        _ => Err(faults),
+    })
+}
+
+fn read_fields(cursor: &mut Cursor<'_>, faults: &mut Vec<Fault>) -> Option<Pattern> {
+    if cursor.rest.starts_with('@') {
+        return Pattern::read_macro(cursor.word()?).map_err(|fault| faults.push(fault)).ok();
+    }
+    let mut words = [Word { text: "*", offset: 0 }; 5];
+    for (count, word) in words.iter_mut().enumerate() {
+        let Some(next) = cursor.word() else {
+            let message = format!("the line ends after {count} of 5 time fields");
+            faults.push(Fault::new(cursor.offset, message, EXPECTED_FIELDS));
+            return None;
+        };
+        *word = next;
+    }
+    Some(Pattern::read(&words, faults))
+}
+
+fn read_task<'a>(cursor: &mut Cursor<'a>, faults: &mut Vec<Fault>) -> Option<&'a str> {
+    let Some(word) = cursor.word() else {
+        // A line that ended before has been told so.
+        if faults.is_empty() {
+            faults.push(Fault::new(cursor.offset, "there is no task", EXPECTED_TASK));
+        }
+        return None;
+    };
+    let Some(wrong) = wrong_in_task(word.text) else {
+        return Some(word.text);
+    };
+    let message = format!("{:?} is no task", word.text);
+    faults.push(Fault::new(word.offset + wrong, message, EXPECTED_TASK));
+    None
+}
+
+/// The first character that can't be in a crontab's task.
+pub(super) fn wrong_in_task(task: &str) -> Option<usize> {
+    let is_wrong = |(index, c): (usize, char)| {
+        let is_right = match index {
+            0 => c == '_' || c.is_ascii_alphabetic(),
+            1..128 => c.is_ascii_alphanumeric() || "_:/-".contains(c),
+            _ => false,
+        };
+        !is_right
+    };
+    if task.is_empty() { Some(0) } else { task.chars().enumerate().position(is_wrong) }
+}
+
+fn read_options(cursor: &mut Cursor<'_>, faults: &mut Vec<Fault>) -> Options {
+    if !cursor.rest.starts_with('?') {
+        return Options::default();
+    }
+    cursor.word().map(|word| Options::read(word, faults)).unwrap_or_default()
+}
+
+fn read_payload(cursor: &Cursor<'_>, faults: &mut Vec<Fault>) -> Option<serde_json::Value> {
+    if cursor.rest.is_empty() {
+        return None;
+    }
+    if !cursor.rest.starts_with('{') {
+        let what = if cursor.rest.starts_with('#') {
+            "a comment needs a line of its own"
+        } else {
+            "this is too much"
+        };
+        faults.push(Fault::new(cursor.offset, what, "?options, then a {payload}, or the end of the line"));
+        return None;
+    }
+    payload::read(cursor.rest).map_err(|fault| faults.push(fault.moved(cursor.offset))).ok()
+}
+
+/// What is still to be read of a line, without the space around it.
+struct Cursor<'a> {
+    rest: &'a str,
+    /// In characters.
+    offset: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(line: &'a str) -> Cursor<'a> {
+        let mut cursor = Cursor { rest: line.trim_end_matches(is_space), offset: 0 };
+        cursor.skip_space();
+        cursor
+    }
+
+    fn word(&mut self) -> Option<Word<'a>> {
+        let end = self.rest.find(is_space).unwrap_or(self.rest.len());
+        let (text, rest) = self.rest.split_at(end);
+        let word = Word { text, offset: self.offset };
+        self.rest = rest;
+        self.offset += text.chars().count();
+        self.skip_space();
+        (!text.is_empty()).then_some(word)
+    }
+
+    fn skip_space(&mut self) {
+        let rest = self.rest.trim_start_matches(is_space);
+        self.offset += self.rest[..self.rest.len() - rest.len()].chars().count();
+        self.rest = rest;
+    }
+}
+
+/// The byte order mark that some editors leave at the start of a file counts as space, as it does in JavaScript.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || c == '\u{feff}'
+}

@@ -1,0 +1,229 @@
+//! The five fields that say when: read, matched, kept as they were written.
+//!
+//! A field is a list of numbers, ranges, `*` and `*/n`, as Graphile Worker reads it. Ours beyond it: names of months
+//! and days, steps on ranges, and words such as `@hourly` for all five.
+
+use std::fmt;
+
+use super::fault::Fault;
+use super::moment::{CronDigest, Moment};
+
+/// When an item is due, by the calendar: a set a field, as bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    minutes: u64,
+    hours: u64,
+    dates: u64,
+    months: u64,
+    days_of_week: u64,
+    /// As it was written, with one space between the fields.
+    text: String,
+}
+
+struct Field {
+    name: &'static str,
+    min: u32,
+    max: u32,
+    /// The largest number that may be written: Sunday is 0 and 7.
+    limit: u32,
+    names: &'static [&'static str],
+}
+
+const MONTHS: [&str; 12] =
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+
+const FIELDS: [Field; 5] = [
+    Field { name: "minute", min: 0, max: 59, limit: 59, names: &[] },
+    Field { name: "hour", min: 0, max: 23, limit: 23, names: &[] },
+    Field { name: "day of the month", min: 1, max: 31, limit: 31, names: &[] },
+    Field { name: "month", min: 1, max: 12, limit: 12, names: &MONTHS },
+    Field { name: "day of the week", min: 0, max: 6, limit: 7, names: &DAYS },
+];
+
+const MACROS: [(&str, &str); 7] = [
+    ("@yearly", "0 0 1 1 *"),
+    ("@annually", "0 0 1 1 *"),
+    ("@monthly", "0 0 1 * *"),
+    ("@weekly", "0 0 * * 0"),
+    ("@daily", "0 0 * * *"),
+    ("@midnight", "0 0 * * *"),
+    ("@hourly", "0 * * * *"),
+];
+
+pub(super) const EXPECTED_MACRO: &str = "@hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually";
+
+/// A word of a line, and where it begins, in characters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word<'a> {
+    pub(super) text: &'a str,
+    pub(super) offset: usize,
+}
+
+impl Word<'_> {
+    pub(super) fn end(&self) -> usize {
+        self.offset + self.text.chars().count()
+    }
+}
+
+impl Pattern {
+    /// Reads five words. Every wrong one leaves its faults.
+    pub(super) fn read(words: &[Word<'_>; 5], faults: &mut Vec<Fault>) -> Pattern {
+        let mut sets = [0; 5];
+        for ((set, word), field) in sets.iter_mut().zip(words).zip(&FIELDS) {
+            *set = field.read(*word, faults);
+        }
+        let [minutes, hours, dates, months, days_of_week] = sets;
+        let text = words.map(|word| word.text).join(" ");
+        Pattern { minutes, hours, dates, months, days_of_week, text }
+    }
+
+    /// Reads a word such as `@daily`.
+    pub(super) fn read_macro(word: Word<'_>) -> Result<Pattern, Fault> {
+        let Some((name, fields)) = MACROS.iter().find(|(name, _)| *name == word.text) else {
+            return Err(Fault::new(word.offset, format!("{} is not known", word.text), EXPECTED_MACRO));
+        };
+        let mut texts = fields.split(' ').map(|text| Word { text, offset: word.offset });
+        let words = std::array::from_fn(|_| texts.next().unwrap_or(Word { text: "*", offset: word.offset }));
+        let mut pattern = Pattern::read(&words, &mut Vec::new());
+        pattern.text = (*name).to_owned();
+        Ok(pattern)
+    }
+
+    /// Graphile's rule, and the rules of [`Cron::time_zone`](super::Cron::time_zone) where a clock is changed.
+    pub(super) fn matches(&self, moment: &Moment) -> bool {
+        if self.is_every_hour() {
+            return self.matches_digest(&moment.digest);
+        }
+        (self.matches_digest(&moment.digest) && !moment.repeated)
+            || moment.left_out.iter().any(|digest| self.matches_digest(digest))
+    }
+
+    /// Such a pattern follows time itself, and not the clock on the wall.
+    fn is_every_hour(&self) -> bool {
+        self.hours.count_ones() == 24
+    }
+
+    fn matches_digest(&self, digest: &CronDigest) -> bool {
+        has(self.minutes, digest.minute) && has(self.hours, digest.hour) && self.matches_day(digest)
+    }
+
+    /// If both the day of the month and that of the week are restricted, either will do.
+    pub(super) fn matches_day(&self, digest: &CronDigest) -> bool {
+        if !has(self.months, digest.month) {
+            return false;
+        }
+        let (by_date, by_week) = (has(self.dates, digest.date), has(self.days_of_week, digest.day_of_week));
+        match (self.dates.count_ones() < 31, self.days_of_week.count_ones() < 7) {
+            (true, true) => by_date || by_week,
+            _ => by_date && by_week,
+        }
+    }
+
+    /// What Node's Graphile Worker would not read.
+    pub(super) fn objections(&self) -> Vec<String> {
+        if self.text.starts_with('@') {
+            return vec![format!("the word {} instead of five fields", self.text)];
+        }
+        let mut objections = Vec::new();
+        for (text, field) in self.text.split(' ').zip(&FIELDS) {
+            if text.contains(|c: char| c.is_ascii_alphabetic()) {
+                objections.push(format!("a name in the {}: {text}", field.name));
+            }
+            if text.split(',').any(|part| part.contains('/') && !part.starts_with('*')) {
+                objections.push(format!("a step on a range in the {}: {text}", field.name));
+            }
+        }
+        objections
+    }
+}
+
+fn has(set: u64, bit: u32) -> bool {
+    set >> bit & 1 == 1
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Field {
+    fn read(&self, word: Word<'_>, faults: &mut Vec<Fault>) -> u64 {
+        let mut set = 0;
+        let mut offset = word.offset;
+        for part in word.text.split(',') {
+            match self.read_part(part) {
+                Ok(bits) => set |= bits,
+                Err(fault) => faults.push(fault.moved(offset)),
+            }
+            offset += part.chars().count() + 1;
+        }
+        // Only the day of the week can reach beyond its maximum: the second Sunday.
+        if set >> (self.max + 1) & 1 == 1 { set & !(1 << (self.max + 1)) | 1 } else { set }
+    }
+
+    fn read_part(&self, part: &str) -> Result<u64, Fault> {
+        let (range, step) = match part.split_once('/') {
+            Some((range, step)) => (range, self.read_step(range, step)?),
+            None => (part, 1),
+        };
+        let (first, last) = if range == "*" { (self.min, self.max) } else { self.read_range(range)? };
+        Ok((first..=last).step_by(step).fold(0, |set, number| set | 1 << number))
+    }
+
+    fn read_step(&self, range: &str, step: &str) -> Result<usize, Fault> {
+        let offset = range.chars().count() + 1;
+        if range != "*" && !range.contains('-') {
+            return Err(Fault::new(
+                0,
+                format!("a step needs * or a range before it, not {range:?}"),
+                "*/n or a-b/n",
+            ));
+        }
+        match number(step) {
+            Some(step) if step > 0 => Ok(step as usize),
+            _ => Err(Fault::new(offset, format!("{step:?} is no step"), "a number from 1")),
+        }
+    }
+
+    fn read_range(&self, range: &str) -> Result<(u32, u32), Fault> {
+        let Some((first, last)) = range.split_once('-') else {
+            return self.read_value(range).map(|value| (value, value));
+        };
+        let offset = first.chars().count() + 1;
+        let first = self.read_value(first)?;
+        let end = self.read_value(last).map_err(|fault| fault.moved(offset))?;
+        // A week may end on Sunday: fri-sun.
+        let end = if self.limit == 7 && last.eq_ignore_ascii_case("sun") { 7 } else { end };
+        if end > first {
+            return Ok((first, end));
+        }
+        let message = format!("the range {range} does not go up");
+        Err(Fault::new(offset, message, format!("a {} after {first}", self.name)))
+    }
+
+    fn read_value(&self, text: &str) -> Result<u32, Fault> {
+        if let Some(position) = self.names.iter().position(|name| text.eq_ignore_ascii_case(name)) {
+            return Ok(self.min + position as u32);
+        }
+        match number(text) {
+            Some(value) if (self.min..=self.limit).contains(&value) => Ok(value),
+            _ => Err(Fault::new(0, format!("{text:?} is no {}", self.name), self.expected())),
+        }
+    }
+
+    fn expected(&self) -> String {
+        let numbers = format!("*, */n, or numbers and ranges from {} to {}", self.min, self.limit);
+        match (self.names.first(), self.names.last()) {
+            (Some(first), Some(last)) => format!("{numbers}, or {first} to {last}"),
+            _ => numbers,
+        }
+    }
+}
+
+/// Digits only; what is too large for us is too large for every field, and as a step as good as any large one.
+fn number(text: &str) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u32::MAX))
+}

@@ -1,0 +1,230 @@
+//! The loop of cron: registers the items, makes up for what was missed, then takes minute after minute.
+//!
+//! Any failure of the database is reported and waited out; then it begins again with the registration. It keeps in
+//! mind which minute's turn it was, so that a short outage costs no tick at all, and a long one none that an item's
+//! `fill` covers. Stopping waits for a statement that is under way.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use deadpool_postgres::Pool;
+use tokio_util::sync::CancellationToken;
+
+use super::moment::Minute;
+use super::plan::{self, Missed, Step};
+use super::store::Store;
+use super::{Cron, CronItems};
+use crate::{Error, Result, Schema};
+
+/// How many minutes are looked through at a time for missed ticks: some milliseconds for thousands of items.
+const MINUTES_AT_A_TIME: usize = 500;
+
+/// What the schedule tells of itself.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CronEvent {
+    /// The items are registered, and what was missed is about to be made up for.
+    Started {
+        /// By the clock of this machine.
+        at: DateTime<Utc>,
+        /// How many items there are.
+        items: usize,
+    },
+    /// Jobs were added for a minute that had been missed.
+    Backfilled {
+        /// The minute.
+        timestamp: DateTime<Utc>,
+        /// The items whose jobs were added here; others have been added by other workers.
+        identifiers: Vec<String>,
+    },
+    /// Jobs were added for a minute in its turn.
+    Scheduled {
+        /// The minute.
+        timestamp: DateTime<Utc>,
+        /// The items whose jobs were added here; others have been added by other workers.
+        identifiers: Vec<String>,
+    },
+    /// The clock has jumped, or the machine has slept: the schedule goes on from the present.
+    TimeJumped {
+        /// The minute whose turn it would have been.
+        expected: DateTime<Utc>,
+        /// What the clock shows.
+        now: DateTime<Utc>,
+    },
+    /// The database refused the job of one item; the item is left out for this minute.
+    Refused {
+        /// The minute.
+        timestamp: DateTime<Utc>,
+        /// The item.
+        identifier: String,
+        /// Why.
+        error: Error,
+    },
+    /// The database failed; it is asked again after a pause.
+    Failed {
+        /// Why.
+        error: Error,
+        /// Until then.
+        pause: Duration,
+    },
+}
+
+impl CronEvent {
+    fn log(&self) {
+        match self {
+            CronEvent::Started { items, .. } => tracing::debug!(items, "cron started"),
+            CronEvent::Backfilled { timestamp, identifiers } => {
+                tracing::info!(%timestamp, ?identifiers, "cron made up for a minute that was missed");
+            }
+            CronEvent::Scheduled { timestamp, identifiers } => {
+                tracing::debug!(%timestamp, ?identifiers, "cron added jobs")
+            }
+            CronEvent::TimeJumped { expected, now } => {
+                tracing::warn!(%expected, %now, "the clock has jumped; cron goes on from the present");
+            }
+            CronEvent::Refused { timestamp, identifier, error } => {
+                tracing::error!(%timestamp, identifier, %error, "the job of a cron item was refused");
+            }
+            CronEvent::Failed { error, pause } => tracing::warn!(%error, ?pause, "cron failed, trying again"),
+        }
+    }
+}
+
+/// Runs until `stop` is cancelled. Never panics, never gives up, and is not to be dropped while it runs: that could
+/// cut a statement off, which does no harm but that nobody knows whether it happened.
+pub(crate) async fn run_schedule(
+    pool: Pool,
+    schema: Schema,
+    items: CronItems,
+    clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static,
+    stop: CancellationToken,
+    on_event: impl Fn(CronEvent) + Send + Sync,
+) {
+    let store = Store::new(pool, &schema, stop.clone());
+    let mut schedule =
+        Schedule { store, items, clock, stop, on_event, next: None, since: HashMap::new(), failures: 0 };
+    while let Err(error) = schedule.follow().await {
+        if schedule.stop.is_cancelled() {
+            return;
+        }
+        let pause = plan::back_off(schedule.failures, fastrand::f64());
+        schedule.failures = schedule.failures.saturating_add(1);
+        schedule.tell(CronEvent::Failed { error, pause });
+        schedule.rest(pause).await;
+    }
+}
+
+struct Schedule<Clock, OnEvent> {
+    store: Store,
+    items: CronItems,
+    clock: Clock,
+    stop: CancellationToken,
+    on_event: OnEvent,
+    /// The minute whose turn it is; none before the first start.
+    next: Option<Minute>,
+    /// From which minute on this process has had its items, all of which are registered.
+    since: HashMap<String, Minute>,
+    /// In a row.
+    failures: u32,
+}
+
+impl<Clock: Fn() -> DateTime<Utc>, OnEvent: Fn(CronEvent)> Schedule<Clock, OnEvent> {
+    /// Ends with `Ok` only when it is to stop.
+    async fn follow(&mut self) -> Result<()> {
+        let mut next = self.start().await?;
+        while !self.stop.is_cancelled() {
+            let now = (self.clock)();
+            match plan::step(now, next) {
+                Step::Wait(pause) => self.rest(pause).await,
+                Step::Schedule(minute) => {
+                    self.tick(minute, now).await?;
+                    next = minute.next();
+                    self.next = Some(next);
+                    self.failures = 0;
+                }
+                Step::Resume => {
+                    self.tell(CronEvent::TimeJumped { expected: next.begin(), now });
+                    next = self.start().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Registers the items and makes up for what was missed. Gives back the minute whose turn is next.
+    async fn start(&mut self) -> Result<Minute> {
+        let start = (self.clock)();
+        let items = self.items.snapshot();
+        let identifiers = items.iter().map(|item| item.identifier()).collect();
+        let known = self.store.register_cron_items(identifiers, start).await?;
+        self.note(&items, start);
+        self.tell(CronEvent::Started { at: start, items: items.len() });
+
+        let unbroken = plan::unbroken(start, self.next);
+        let mut missed = Missed::new(&items, &known, start, unbroken, &self.since);
+        while !self.stop.is_cancelled()
+            && let Some((minute, due)) = missed.next(MINUTES_AT_A_TIME)
+        {
+            self.schedule(minute, &due, true).await?;
+            tokio::task::yield_now().await;
+        }
+        let next = Minute::not_before(start);
+        self.next = Some(next);
+        Ok(next)
+    }
+
+    /// One minute in its turn; items that were added meanwhile are registered first.
+    async fn tick(&mut self, minute: Minute, now: DateTime<Utc>) -> Result<()> {
+        let items = self.items.snapshot();
+        let new: Vec<&str> =
+            items.iter().map(|item| item.identifier()).filter(|id| !self.since.contains_key(*id)).collect();
+        if !new.is_empty() {
+            self.store.register_cron_items(new, now).await?;
+        }
+        self.note(&items, now);
+        let is_ours =
+            |item: &&Arc<Cron>| self.since.get(item.identifier()).is_some_and(|since| *since <= minute);
+        let due = plan::due(items.iter().filter(is_ours), minute);
+        self.schedule(minute, &due, false).await
+    }
+
+    /// Keeps in mind since when each item is here, and forgets those that are gone.
+    fn note(&mut self, items: &[Arc<Cron>], now: DateTime<Utc>) {
+        let mut before = std::mem::take(&mut self.since);
+        let since = |item: &Arc<Cron>| {
+            let entry = before.remove_entry(item.identifier());
+            entry.unwrap_or_else(|| (item.identifier().to_owned(), Minute::of(now)))
+        };
+        self.since = items.iter().map(since).collect();
+    }
+
+    async fn schedule(&self, minute: Minute, due: &[Arc<Cron>], backfilled: bool) -> Result<()> {
+        if due.is_empty() {
+            return Ok(());
+        }
+        let scheduled = self.store.schedule(minute, due, backfilled).await?;
+        let timestamp = minute.begin();
+        for (identifier, error) in scheduled.refused {
+            self.tell(CronEvent::Refused { timestamp, identifier, error });
+        }
+        let identifiers = scheduled.identifiers;
+        match (identifiers.is_empty(), backfilled) {
+            (true, _) => {}
+            (false, true) => self.tell(CronEvent::Backfilled { timestamp, identifiers }),
+            (false, false) => self.tell(CronEvent::Scheduled { timestamp, identifiers }),
+        }
+        Ok(())
+    }
+
+    fn tell(&self, event: CronEvent) {
+        event.log();
+        (self.on_event)(event);
+    }
+
+    async fn rest(&self, pause: Duration) {
+        // Either way the caller looks at the token and at the clock again.
+        let _ = self.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+    }
+}

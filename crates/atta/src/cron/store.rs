@@ -1,0 +1,167 @@
+//! The two statements of cron. Both can be sent again at any time: what was done is not done twice.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use deadpool_postgres::{Object, Pool};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::timeout;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_util::sync::CancellationToken;
+
+use super::moment::Minute;
+use super::plan::Known;
+use super::{Cron, payload};
+use crate::db::pool;
+use crate::{Error, Result, Schema};
+
+const REGISTER_CRON_ITEMS: &str = include_str!("../../sql/queries/register_cron_items.sql");
+const SCHEDULE_CRON_JOBS: &str = include_str!("../../sql/queries/schedule_cron_jobs.sql");
+
+/// A connection that does not answer for so long is given up: what was sent may have happened or not.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+pub(super) struct Store {
+    pool: Pool,
+    register_cron_items: String,
+    schedule_cron_jobs: String,
+    /// Ends the waiting for a connection, but no statement.
+    stop: CancellationToken,
+}
+
+/// What became of a minute.
+#[derive(Debug, Default)]
+pub(super) struct Scheduled {
+    /// The items of which this call added the job. The others were added before, by whomever.
+    pub(super) identifiers: Vec<String>,
+    /// The items that the database will not have, and why.
+    pub(super) refused: Vec<(String, Error)>,
+}
+
+impl Store {
+    pub(super) fn new(pool: Pool, schema: &Schema, stop: CancellationToken) -> Store {
+        Store {
+            pool,
+            register_cron_items: schema.fill(REGISTER_CRON_ITEMS),
+            schedule_cron_jobs: schema.fill(SCHEDULE_CRON_JOBS),
+            stop,
+        }
+    }
+
+    /// Makes the items known, from `now` on, and gives back what was known of them before.
+    pub(super) async fn register_cron_items(
+        &self,
+        identifiers: Vec<&str>,
+        now: DateTime<Utc>,
+    ) -> Result<HashMap<String, Known>> {
+        let parameters: [Parameter<'_>; 2] = [(&identifiers, Type::TEXT_ARRAY), (&now, Type::TIMESTAMPTZ)];
+        let doing = "registering cron items";
+        let rows = self.query(doing, &self.register_cron_items, &parameters).await?;
+        let known = |row: &Row| Known { known_since: row.get(1), last_execution: row.get(2) };
+        Ok(rows.iter().map(|row| (row.get(0), known(row))).collect())
+    }
+
+    /// Adds the jobs of a minute. If the database refuses one for what it says, the others are still added.
+    pub(super) async fn schedule(
+        &self,
+        minute: Minute,
+        items: &[Arc<Cron>],
+        backfilled: bool,
+    ) -> Result<Scheduled> {
+        let jobs: Vec<CronJob<'_>> =
+            items.iter().map(|item| CronJob::new(item, minute, backfilled)).collect();
+        let error = match self.schedule_cron_jobs(minute, &jobs).await {
+            Ok(identifiers) => {
+                return Ok(Scheduled { identifiers, refused: Vec::new() });
+            }
+            Err(error) => error,
+        };
+        if !is_about_values(&error) {
+            return Err(error);
+        }
+        let mut scheduled = Scheduled::default();
+        for job in &jobs {
+            match self.schedule_cron_jobs(minute, std::slice::from_ref(job)).await {
+                Ok(identifiers) => scheduled.identifiers.extend(identifiers),
+                Err(error) if is_about_values(&error) => {
+                    scheduled.refused.push((job.identifier.to_owned(), error))
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(scheduled)
+    }
+
+    async fn schedule_cron_jobs(&self, minute: Minute, jobs: &[CronJob<'_>]) -> Result<Vec<String>> {
+        let doing = format!("adding the jobs of cron items for {}", minute.begin().format("%Y-%m-%dT%H:%MZ"));
+        let jobs = serde_json::to_string(jobs).map_err(|error| Error::config(format!("{doing}: {error}")))?;
+        let at = minute.begin();
+        let parameters: [Parameter<'_>; 2] = [(&jobs, Type::TEXT), (&at, Type::TIMESTAMPTZ)];
+        let rows = self.query(&doing, &self.schedule_cron_jobs, &parameters).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    async fn query(&self, doing: &str, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
+        let client = self.client(doing).await?;
+        match timeout(PATIENCE, client.query_typed(sql, parameters)).await {
+            Ok(answer) => answer.map_err(|error| Error::database(doing, error)),
+            Err(_) => {
+                // Nobody else shall get a connection with a statement still under way.
+                drop(Object::take(client));
+                Err(Error::unavailable(format!("{doing}: no answer for {} seconds", PATIENCE.as_secs())))
+            }
+        }
+    }
+
+    async fn client(&self, doing: &str) -> Result<Object> {
+        let stopped = || Error::unavailable(format!("{doing}: the worker stops"));
+        self.stop.run_until_cancelled(pool::get(&self.pool, doing)).await.unwrap_or_else(|| Err(stopped()))
+    }
+}
+
+/// Whether the values are to blame, and not the connection, the schema or the server: data, constraints, what
+/// `add_job` refuses, what a trigger raises, an index entry too large.
+fn is_about_values(error: &Error) -> bool {
+    let Some(code) = error.db_code() else { return false };
+    match code {
+        // Two adds met; the next try goes through.
+        "23505" => false,
+        "P0001" | "54000" => true,
+        _ => ["22", "23", "GWB"].iter().any(|class| code.starts_with(class)),
+    }
+}
+
+/// A job as the statement reads it.
+#[derive(Serialize)]
+struct CronJob<'a> {
+    identifier: &'a str,
+    task_identifier: &'a str,
+    payload: Value,
+    queue_name: Option<&'a str>,
+    max_attempts: Option<i16>,
+    job_key: Option<&'a str>,
+    job_key_mode: Option<&'static str>,
+    priority: Option<i16>,
+}
+
+impl<'a> CronJob<'a> {
+    fn new(item: &'a Cron, minute: Minute, backfilled: bool) -> CronJob<'a> {
+        let options = &item.options;
+        CronJob {
+            identifier: item.identifier(),
+            task_identifier: item.task_identifier(),
+            payload: payload::of_job(item.payload.as_ref(), minute.begin(), backfilled),
+            queue_name: options.queue.as_deref(),
+            max_attempts: options.max_attempts,
+            job_key: options.job_key.as_deref(),
+            job_key_mode: options.job_key_mode.map(|mode| mode.as_str()),
+            priority: options.priority,
+        }
+    }
+}

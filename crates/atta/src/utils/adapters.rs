@@ -1,0 +1,11 @@
+//! Adding jobs within the transactions of other libraries, each behind a feature of its name.
+
+#[cfg(feature = "diesel-async")]
+mod diesel_async;
+#[cfg(feature = "sea-orm")]
+mod sea_orm;
+#[cfg(feature = "sqlx")]
+mod sqlx;
+
+/// What was being done, for the errors.
+const DOING: &str = "adding jobs";

@@ -1,0 +1,79 @@
+//! sqlx.
+
+use ::sqlx::{Connection, Executor, PgConnection, PgPool};
+use testkit::Database;
+
+use super::{add_three, add_wrong, assert_refused, count, cut_connections, utils};
+
+#[tokio::test]
+async fn jobs_added_in_a_transaction_are_there_after_its_commit() {
+    let db = Database::migrated().await;
+    let utils = utils(&db);
+    let pool = PgPool::connect(&db.url()).await.unwrap();
+    let mut transaction = pool.begin().await.unwrap();
+    add_three(&utils, &mut transaction).await;
+    assert_eq!(count(&utils).await, 0);
+    transaction.commit().await.unwrap();
+    assert_eq!(count(&utils).await, 3);
+}
+
+#[tokio::test]
+async fn jobs_added_in_a_transaction_are_gone_after_its_rollback() {
+    let db = Database::migrated().await;
+    let utils = utils(&db);
+    let mut connection = PgConnection::connect(&db.url()).await.unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    add_three(&utils, &mut transaction).await;
+    add_three(&utils, &mut *transaction).await;
+    transaction.rollback().await.unwrap();
+    assert_eq!(count(&utils).await, 0);
+}
+
+#[tokio::test]
+async fn jobs_added_in_a_transaction_begun_by_hand_are_gone_after_its_rollback() {
+    let db = Database::migrated().await;
+    let utils = utils(&db);
+    let mut connection = PgConnection::connect(&db.url()).await.unwrap();
+    connection.execute("begin").await.unwrap();
+    add_three(&utils, &mut connection).await;
+    connection.execute("rollback").await.unwrap();
+    assert_eq!(count(&utils).await, 0);
+}
+
+#[tokio::test]
+async fn jobs_added_outside_a_transaction_are_there_at_once() {
+    let db = Database::migrated().await;
+    let utils = utils(&db);
+    let mut connection = PgPool::connect(&db.url()).await.unwrap().acquire().await.unwrap();
+    add_three(&utils, &mut connection).await;
+    assert_eq!(count(&utils).await, 3);
+    assert_refused(&add_wrong(&utils, &mut connection).await);
+    add_three(&utils, &mut connection).await;
+    assert_eq!(count(&utils).await, 6);
+}
+
+#[tokio::test]
+async fn a_refused_job_says_why() {
+    let db = Database::migrated().await;
+    let mut connection = PgConnection::connect(&db.url()).await.unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    assert_refused(&add_wrong(&utils(&db), &mut transaction).await);
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_transient() {
+    let db = Database::migrated().await;
+    let mut connection = PgConnection::connect(&db.url()).await.unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    cut_connections(&db).await;
+    let error = add_wrong(&utils(&db), &mut transaction).await;
+    assert!(error.is_transient(), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_schema_that_is_not_there_is_said_so() {
+    let db = Database::empty().await;
+    let mut connection = PgConnection::connect(&db.url()).await.unwrap();
+    let error = add_wrong(&utils(&db), &mut connection).await;
+    assert!(error.hint().is_some_and(|hint| hint.contains("atta migrate")), "{error:?}");
+}

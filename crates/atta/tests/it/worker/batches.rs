@@ -1,0 +1,74 @@
+//! Batch tasks: one job, many items.
+
+use atta::{BatchTaskHandler, IntoBatchResult, JobSpec, TaskError, WorkerContext};
+use serde::{Deserialize, Serialize};
+use testkit::Database;
+
+use super::support::options;
+
+#[derive(Serialize, Deserialize)]
+struct Item {
+    id: u32,
+    fate: String,
+}
+
+impl BatchTaskHandler for Item {
+    const IDENTIFIER: &'static str = "items";
+
+    async fn run_batch(items: Vec<Item>, _ctx: WorkerContext) -> impl IntoBatchResult {
+        items
+            .iter()
+            .map(|item| match item.fate.as_str() {
+                "good" => Ok(()),
+                "dead" => Err(TaskError::new("dead").give_up()),
+                other => Err(TaskError::new(format!("{other} {}", item.id))),
+            })
+            .collect::<Vec<_>>()
+    }
+}
+
+async fn run(payload: &str) -> (Option<atta::Job>, Option<String>) {
+    let db = Database::migrated().await;
+    let worker = options(&db).define_batch_job::<Item>().init().await.unwrap();
+    let utils = worker.create_utils();
+    let payload: Box<serde_json::value::RawValue> = serde_json::from_str(payload).unwrap();
+    let id = utils.add_raw_job("items", payload, JobSpec::default()).await.unwrap().id();
+    worker.run_once().await.unwrap();
+    let job = utils.get_job(id).await.unwrap();
+    let payload = job.as_ref().map(|job| job.payload_json().to_owned());
+    (job, payload)
+}
+
+#[tokio::test]
+async fn only_the_failed_items_are_left_in_order_and_to_the_letter() {
+    let (job, payload) = run(
+        r#"[{"id":1,"fate":"good"}, {"id":2,  "fate":"bad", "big": 1e400}, {"fate":"good","id":3},{"id":4,"fate":"sad"}]"#,
+    )
+    .await;
+    assert_eq!(payload.unwrap(), r#"[{"id":2,  "fate":"bad", "big": 1e400},{"id":4,"fate":"sad"}]"#);
+    let job = job.unwrap();
+    assert_eq!(job.last_error(), Some("Batch failures:\nbad 2\nsad 4"));
+    assert!(!job.is_permanently_failed());
+}
+
+#[tokio::test]
+async fn all_good_or_none_at_all_is_success() {
+    assert!(run(r#"[{"id":1,"fate":"good"}]"#).await.0.is_none());
+    assert!(run("[]").await.0.is_none());
+}
+
+#[tokio::test]
+async fn it_is_given_up_when_every_failed_item_is() {
+    let (job, _) = run(r#"[{"id":1,"fate":"dead"},{"id":2,"fate":"good"}]"#).await;
+    assert!(job.unwrap().is_permanently_failed());
+    let (job, _) = run(r#"[{"id":1,"fate":"dead"},{"id":2,"fate":"bad"}]"#).await;
+    assert!(!job.unwrap().is_permanently_failed());
+}
+
+#[tokio::test]
+async fn a_payload_that_does_not_fit_is_a_failure_that_says_so() {
+    let (job, payload) = run(r#"{"id": 1}"#).await;
+    assert_eq!(payload.unwrap(), r#"{"id": 1}"#);
+    let error = job.unwrap().last_error().unwrap().to_owned();
+    assert!(error.starts_with("the payload does not fit task items"), "{error}");
+}

@@ -1,0 +1,58 @@
+//! Forbidden flags: none, a list, a function, an async function.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use atta::{ForbiddenFlags, JobSpec, JobSpecBuilder};
+use testkit::Database;
+
+use super::support::options;
+
+async fn left_after(forbidden: ForbiddenFlags) -> Vec<String> {
+    let db = Database::migrated().await;
+    let worker =
+        options(&db).forbidden_flags(forbidden).define_raw_job("noop", |_| async {}).init().await.unwrap();
+    let utils = worker.create_utils();
+    utils.add_raw_job("noop", "plain", JobSpec::default()).await.unwrap();
+    for flags in [vec!["red"], vec!["blue"], vec!["blue", "red"]] {
+        let flags: Vec<String> = flags.into_iter().map(str::to_owned).collect();
+        let spec = JobSpecBuilder::new().flags(flags.clone()).queue_name(flags.join("-"));
+        utils.add_raw_job("noop", flags.join("+"), spec).await.unwrap();
+    }
+    worker.run_once().await.unwrap();
+    let left = atta::testing::jobs_of(&utils, "noop").await.unwrap();
+    left.iter().map(|job| job.payload().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn no_flag_is_forbidden_by_default() {
+    assert!(left_after(ForbiddenFlags::default()).await.is_empty());
+    assert!(left_after(ForbiddenFlags::list(Vec::<String>::new())).await.is_empty());
+}
+
+#[tokio::test]
+async fn jobs_with_a_forbidden_flag_are_left_alone() {
+    assert_eq!(left_after(ForbiddenFlags::list(["red"])).await, ["red", "blue+red"]);
+    assert_eq!(left_after(ForbiddenFlags::function(|| vec!["blue".into()])).await, ["blue", "blue+red"]);
+    let both = ForbiddenFlags::async_function(|| async { vec!["blue".into(), "red".into()] });
+    assert_eq!(left_after(both).await, ["red", "blue", "blue+red"]);
+}
+
+#[tokio::test]
+async fn a_function_is_asked_before_every_claim() {
+    let db = Database::migrated().await;
+    let is_closed = Arc::new(AtomicBool::new(true));
+    let asked = is_closed.clone();
+    let forbidden = ForbiddenFlags::function(move || {
+        if asked.load(Ordering::SeqCst) { vec!["held".to_owned()] } else { Vec::new() }
+    });
+    let worker =
+        options(&db).forbidden_flags(forbidden).define_raw_job("noop", |_| async {}).init().await.unwrap();
+    let utils = worker.create_utils();
+    utils.add_raw_job("noop", 1, JobSpecBuilder::new().flags(vec!["held".into()])).await.unwrap();
+    worker.run_once().await.unwrap();
+    assert_eq!(utils.count_jobs().await.unwrap().ready, 1);
+    is_closed.store(false, Ordering::SeqCst);
+    worker.run_once().await.unwrap();
+    assert_eq!(utils.count_jobs().await.unwrap().total(), 0);
+}

@@ -1,0 +1,75 @@
+//! Claiming ahead, and writing together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use atta::{JobSpec, LocalQueueConfig, RawJobSpec, RefetchDelay};
+use testkit::Database;
+use tokio::sync::Semaphore;
+
+use super::support::{Running, options, wait_until_empty};
+
+fn jobs(count: usize) -> Vec<RawJobSpec> {
+    (0..count).map(|n| RawJobSpec::new("work", n, JobSpec::default()).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_backlog_is_worked_through_in_order_with_batches_and_delays() {
+    let db = Database::migrated().await;
+    let done = Arc::new(AtomicUsize::new(0));
+    let counter = done.clone();
+    let options = options(&db)
+        .poll_interval(Duration::from_secs(3600))
+        .local_queue(LocalQueueConfig::new(100))
+        .complete_job_batch_delay(Duration::from_millis(5))
+        .define_raw_job("work", move |_| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            async {}
+        });
+    let worker = Running::start(options).await;
+    worker.utils.add_raw_jobs(&jobs(1500)).await.unwrap();
+    wait_until_empty(&worker.utils).await;
+    worker.stop().await.unwrap();
+    assert_eq!(done.load(Ordering::SeqCst), 1500);
+}
+
+#[tokio::test]
+async fn what_waits_too_long_is_given_back_with_its_attempt() {
+    let db = Database::migrated().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let task_gate = gate.clone();
+    let config = LocalQueueConfig { ttl: Duration::from_millis(50), ..LocalQueueConfig::new(10) };
+    let options = options(&db)
+        .concurrency(1)
+        // Not again at once: the test wants to see them given back.
+        .poll_interval(Duration::from_secs(3600))
+        .local_queue(LocalQueueConfig {
+            refetch_delay: Some(RefetchDelay {
+                duration: Duration::from_secs(1800),
+                threshold: 100,
+                max_abort_threshold: None,
+            }),
+            ..config
+        })
+        .define_raw_job("work", move |_| {
+            let gate = task_gate.clone();
+            async move { drop(gate.acquire().await) }
+        });
+    let db_client = db.client().await;
+    atta::migrate(&mut db.client().await, &atta::Schema::default()).await.unwrap();
+    db_client
+        .execute("select graphile_worker.add_job('work') from generate_series(1, 5)", &[])
+        .await
+        .unwrap();
+    let worker = Running::start(options).await;
+    testkit::wait_for("four jobs to be given back", || async {
+        let counts = worker.utils.count_jobs().await.unwrap();
+        (counts.ready == 4 && counts.running == 1).then_some(())
+    })
+    .await;
+    let untouched = "select count(*) from graphile_worker.jobs where attempts = 0 and locked_by is null";
+    assert_eq!(db_client.query_one(untouched, &[]).await.unwrap().get::<_, i64>(0), 4);
+    gate.add_permits(100);
+    worker.stop().await.unwrap();
+}

@@ -1,0 +1,91 @@
+//! When failed jobs run again.
+
+use std::time::Duration;
+
+use atta::{IntoTaskHandlerResult, JobSpec, RetryPolicy, TaskHandler, WorkerContext};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use testkit::Database;
+
+use super::support::options;
+
+/// Fails a job that has had `attempts` already, and gives the seconds until it may run again.
+async fn delay_after(attempts: i16) -> f64 {
+    let db = Database::migrated().await;
+    let worker = options(&db).define_raw_job("bad", |_| async { Err::<(), _>("no") }).init().await.unwrap();
+    let utils = worker.create_utils();
+    let id = utils.add_raw_job("bad", json!({}), JobSpec::default()).await.unwrap().id();
+    let reschedule = atta::RescheduleJobOptions { attempts: Some(attempts), ..Default::default() };
+    utils.reschedule_jobs(&[id], reschedule).await.unwrap();
+    worker.run_once().await.unwrap();
+    let client = db.client().await;
+    // Between the failure and this, at the most a few seconds pass, and the delay is counted from the failure.
+    let sql =
+        "select extract(epoch from run_at - created_at)::float8 from graphile_worker.jobs where id = $1";
+    client.query_one(sql, &[&id]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn failed_job_waits_longer_each_time() {
+    let table =
+        [2.718, 7.389, 20.086, 54.598, 148.413, 403.429, 1096.633, 2980.958, 8103.084, 22026.466, 22026.466];
+    for (attempts, expected) in table.into_iter().enumerate() {
+        let delay = delay_after(attempts as i16).await;
+        assert!((expected..expected + 60.0).contains(&(delay + 0.001)), "after {attempts}: {delay}");
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Patient {}
+
+impl TaskHandler for Patient {
+    const IDENTIFIER: &'static str = "patient";
+
+    async fn run(self, _ctx: WorkerContext) -> impl IntoTaskHandlerResult {
+        Err::<(), _>("no")
+    }
+
+    fn retry_policy() -> RetryPolicy {
+        RetryPolicy::fixed(Duration::from_secs(1000)).with_jitter(0.5)
+    }
+}
+
+#[tokio::test]
+async fn a_task_has_a_policy_of_its_own() {
+    let db = Database::migrated().await;
+    let worker = options(&db).define_job::<Patient>().init().await.unwrap();
+    let utils = worker.create_utils();
+    let job = utils.add_job(Patient {}, JobSpec::default()).await.unwrap();
+    worker.run_once().await.unwrap();
+    let again = utils.get_job(job.id()).await.unwrap().unwrap();
+    let delay = (again.run_at() - job.run_at()).num_seconds();
+    assert!((1000..1560).contains(&delay), "{delay}");
+}
+
+#[tokio::test]
+async fn panics_and_payloads_that_do_not_fit_are_failures() {
+    let db = Database::migrated().await;
+    let worker = options(&db)
+        .define_job::<Patient>()
+        .define_raw_job("panics", |_| async {
+            if true {
+                panic!("at the disco")
+            }
+        })
+        .define_raw_job("panics_at_once", |_| -> std::future::Ready<()> { panic!("before it began") })
+        .init()
+        .await
+        .unwrap();
+    let utils = worker.create_utils();
+    for (task, payload, expected) in [
+        ("panics", json!({}), "panic: at the disco"),
+        ("panics_at_once", json!({}), "panic: before it began"),
+        ("patient", json!([1, 2]), "the payload does not fit task patient"),
+    ] {
+        let id = utils.add_raw_job(task, payload, JobSpec::default()).await.unwrap().id();
+        worker.run_once().await.unwrap();
+        let job = utils.get_job(id).await.unwrap().unwrap();
+        assert!(job.last_error().unwrap().starts_with(expected), "{:?}", job.last_error());
+        assert_eq!((job.attempts(), job.locked_at()), (1, None));
+    }
+}

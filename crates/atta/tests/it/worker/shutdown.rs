@@ -1,0 +1,96 @@
+//! Ending: in good order, with impatience, and over the head of a task that does not end.
+
+use std::time::Duration;
+
+use atta::{JobSpec, JobSpecBuilder, WorkerContext};
+use serde_json::json;
+use testkit::Database;
+
+use super::support::{Reports, Running, options};
+
+/// A worker with one job that runs until it is dropped, or told to end if it listens.
+async fn with_endless_job(db: &Database, listens: bool, delay: Duration) -> (Running, i64) {
+    let mut reports = Reports::new();
+    let task = reports.task(move |ctx: WorkerContext| async move {
+        if listens {
+            ctx.cancellation_token().cancelled().await;
+            return Err::<(), _>("told to end");
+        }
+        std::future::pending().await
+    });
+    let options = options(db)
+        .shutdown_grace_period(Duration::from_millis(20))
+        .shutdown_abort_period(Duration::from_millis(if listens { 20_000 } else { 20 }))
+        .interrupted_job_retry_delay(delay)
+        .define_raw_job("endless", task);
+    let worker = Running::start(options).await;
+    let spec = JobSpecBuilder::new().queue_name("q").max_attempts(1);
+    let id = worker.utils.add_raw_job("endless", json!({}), spec).await.unwrap().id();
+    reports.next().await;
+    (worker, id)
+}
+
+async fn assert_nothing_is_locked(db: &Database) {
+    let client = db.client().await;
+    let sql = "select (select count(*) from graphile_worker._private_jobs where locked_by is not null)
+      + (select count(*) from graphile_worker._private_job_queues where locked_by is not null)
+      + (select count(*) from graphile_worker._atta_workers)";
+    assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+#[tokio::test]
+async fn a_job_that_does_not_end_is_given_back_with_its_attempt() {
+    let db = Database::migrated().await;
+    let (worker, id) = with_endless_job(&db, false, Duration::from_secs(1000)).await;
+    let utils = worker.utils.clone();
+    worker.stop().await.unwrap();
+    let job = utils.get_job(id).await.unwrap().unwrap();
+    assert_eq!((job.attempts(), job.last_error()), (0, None));
+    assert!(job.run_at() > chrono::Utc::now() + chrono::TimeDelta::seconds(900), "it waits as it was told");
+    assert_nothing_is_locked(&db).await;
+}
+
+#[tokio::test]
+async fn a_job_that_ends_because_it_was_told_keeps_its_attempt() {
+    let db = Database::migrated().await;
+    let (worker, id) = with_endless_job(&db, true, Duration::ZERO).await;
+    let utils = worker.utils.clone();
+    worker.stop().await.unwrap();
+    let job = utils.get_job(id).await.unwrap().unwrap();
+    assert_eq!((job.attempts(), job.last_error()), (0, None));
+    assert_nothing_is_locked(&db).await;
+}
+
+#[tokio::test]
+async fn an_abort_does_not_wait_for_the_grace_period() {
+    let db = Database::migrated().await;
+    let mut reports = Reports::new();
+    let options = options(&db)
+        .shutdown_grace_period(Duration::from_secs(3600))
+        .define_raw_job("endless", reports.task(|_| std::future::pending::<()>()));
+    let worker = Running::start(options).await;
+    worker.utils.add_raw_job("endless", json!({}), JobSpec::default()).await.unwrap();
+    reports.next().await;
+    worker.handle.request_shutdown();
+    worker.handle.abort();
+    worker.join().await.unwrap();
+    assert_nothing_is_locked(&db).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_task_that_does_not_even_yield_is_given_back_over_its_head() {
+    let db = Database::migrated().await;
+    let mut reports = Reports::new();
+    let options = options(&db)
+        .shutdown_grace_period(Duration::ZERO)
+        .shutdown_abort_period(Duration::ZERO)
+        .define_raw_job("blocks", reports.task(|_| async { std::thread::sleep(Duration::from_secs(9)) }));
+    let worker = Running::start(options).await;
+    let utils = worker.utils.clone();
+    let id = utils.add_raw_job("blocks", json!({}), JobSpec::default()).await.unwrap().id();
+    reports.next().await;
+    worker.stop().await.unwrap();
+    let job = utils.get_job(id).await.unwrap().unwrap();
+    assert_eq!((job.attempts(), job.locked_by()), (0, None));
+    assert_nothing_is_locked(&db).await;
+}

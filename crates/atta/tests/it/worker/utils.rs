@@ -1,0 +1,178 @@
+//! Adding and looking after jobs from Rust.
+
+use atta::{
+    CleanupTask, JobFilter, JobKeyMode, JobSpec, JobSpecBuilder, JobState, RawJobSpec, RescheduleJobOptions,
+    WorkerUtils,
+};
+use chrono::{TimeDelta, Utc};
+use serde_json::json;
+use testkit::Database;
+
+async fn utils(db: &Database) -> WorkerUtils {
+    WorkerUtils::connect(&db.url()).unwrap()
+}
+
+#[tokio::test]
+async fn many_jobs_come_back_in_their_order_with_their_names() {
+    let db = Database::migrated().await;
+    let utils = utils(&db).await;
+    let specs: Vec<RawJobSpec> = (0..50)
+        .map(|n| {
+            let spec = JobSpec {
+                job_key: (n % 3 == 0).then(|| format!("key {}", 100 - n)),
+                queue_name: (n % 2 == 0).then(|| format!("queue {}", n % 4)),
+                ..JobSpec::default()
+            };
+            RawJobSpec::new(format!("task {}", n % 5), json!({ "n": n }), spec).unwrap()
+        })
+        .collect();
+    let jobs = utils.add_raw_jobs(&specs).await.unwrap();
+    for (n, job) in jobs.iter().enumerate() {
+        assert_eq!(job.payload::<serde_json::Value>().unwrap(), json!({ "n": n }));
+        assert_eq!(job.task_identifier(), format!("task {}", n % 5));
+        assert_eq!(job.queue_name().is_some(), n % 2 == 0);
+        let stored = utils.get_job(job.id()).await.unwrap().unwrap();
+        assert_eq!(
+            (stored.task_identifier(), stored.queue_name()),
+            (job.task_identifier(), job.queue_name())
+        );
+    }
+    assert!(utils.add_raw_jobs(&[]).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn unsafe_dedupe_is_refused_for_many_and_gives_back_the_one_that_is_there() {
+    let db = Database::migrated().await;
+    let utils = utils(&db).await;
+    let spec = JobSpecBuilder::new().job_key("k").job_key_mode(JobKeyMode::UnsafeDedupe).build();
+    let many = [RawJobSpec::new("b", 1, spec.clone()).unwrap()];
+    assert!(utils.add_raw_jobs(&many).await.unwrap_err().is_config());
+    let first = utils.add_raw_job("a", 1, JobSpecBuilder::new().job_key("k").queue_name("q")).await.unwrap();
+    let second = utils.add_raw_job("b", 2, spec).await.unwrap();
+    assert_eq!((second.id(), second.task_identifier(), second.queue_name()), (first.id(), "a", Some("q")));
+}
+
+#[tokio::test]
+async fn errors_carry_the_code_and_the_hint_of_the_database() {
+    let db = Database::migrated().await;
+    let utils = utils(&db).await;
+    let error = utils.add_raw_job("x".repeat(129), 1, JobSpec::default()).await.unwrap_err();
+    assert_eq!(error.db_code(), Some("GWBID"));
+    assert_eq!(error.hint(), Some("At most 128 characters are allowed."));
+    assert!(!error.is_transient());
+
+    let nowhere = Database::empty().await;
+    let utils = WorkerUtils::connect(&nowhere.url()).unwrap();
+    let error = utils.add_raw_job("x", 1, JobSpec::default()).await.unwrap_err();
+    assert!(error.hint().unwrap().contains("atta migrate"), "{error}");
+}
+
+#[tokio::test]
+async fn jobs_are_listed_by_state_and_page_and_counted() {
+    let db = Database::migrated().await;
+    let utils = utils(&db).await;
+    let later = Utc::now() + TimeDelta::hours(1);
+    utils.add_raw_job("ready", 1, JobSpec::default()).await.unwrap();
+    utils.add_raw_job("scheduled", 1, JobSpecBuilder::new().run_at(later)).await.unwrap();
+    utils.add_raw_job("running", 1, JobSpecBuilder::new().queue_name("q")).await.unwrap();
+    utils.add_raw_job("waiting", 1, JobSpecBuilder::new().queue_name("q").job_key("w")).await.unwrap();
+    utils.add_raw_job("retrying", 1, JobSpecBuilder::new().run_at(later)).await.unwrap();
+    let failed = utils.add_raw_job("failed", 1, JobSpec::default()).await.unwrap();
+    utils.permanently_fail_jobs(&[failed.id()], "by \0 hand").await.unwrap();
+    let lock = "update graphile_worker._private_jobs set locked_at = now(), locked_by = 'w' where task_id =
+        (select id from graphile_worker._private_tasks where identifier = 'running');
+      update graphile_worker._private_job_queues set locked_at = now(), locked_by = 'w';
+      update graphile_worker._private_jobs set attempts = 1 where task_id =
+        (select id from graphile_worker._private_tasks where identifier = 'retrying')";
+    db.client().await.batch_execute(lock).await.unwrap();
+
+    let counts = utils.count_jobs().await.unwrap();
+    assert_eq!(
+        (counts.ready, counts.waiting, counts.scheduled, counts.retrying, counts.running, counts.failed),
+        (1, 1, 1, 1, 1, 1)
+    );
+    for (state, task) in [
+        (JobState::Ready, "ready"),
+        (JobState::Waiting, "waiting"),
+        (JobState::Scheduled, "scheduled"),
+        (JobState::Retrying, "retrying"),
+        (JobState::Running, "running"),
+        (JobState::Failed, "failed"),
+    ] {
+        let filter = JobFilter { states: Some(vec![state]), ..JobFilter::default() };
+        let jobs = utils.list_jobs(&filter).await.unwrap();
+        assert_eq!(jobs.iter().map(|job| job.task_identifier()).collect::<Vec<_>>(), [task]);
+    }
+    let page = JobFilter { limit: 4, ..JobFilter::default() };
+    let first = utils.list_jobs(&page).await.unwrap();
+    let rest = utils.list_jobs(&JobFilter { after_id: Some(first[3].id()), ..page }).await.unwrap();
+    assert_eq!((first.len(), rest.len()), (4, 2));
+    let by_key = JobFilter { key: Some("w".into()), ..JobFilter::default() };
+    assert_eq!(utils.list_jobs(&by_key).await.unwrap()[0].task_identifier(), "waiting");
+    let by_error = JobFilter { error_contains: Some("hand".into()), ..JobFilter::default() };
+    assert_eq!(utils.list_jobs(&by_error).await.unwrap()[0].last_error(), Some("by \u{fffd} hand"));
+}
+
+#[tokio::test]
+async fn jobs_are_completed_rescheduled_removed_and_unlocked() {
+    let db = Database::migrated().await;
+    let utils = utils(&db).await;
+    let a = utils.add_raw_job("a", 1, JobSpecBuilder::new().priority(3)).await.unwrap();
+    let b = utils.add_raw_job("b", 1, JobSpecBuilder::new().job_key("b")).await.unwrap();
+    let options = RescheduleJobOptions { priority: Some(0), max_attempts: Some(2), ..Default::default() };
+    let changed = utils.reschedule_jobs(&[a.id()], options).await.unwrap();
+    assert_eq!((changed[0].priority(), changed[0].max_attempts(), changed[0].task_identifier()), (0, 2, "a"));
+    assert_eq!(utils.complete_jobs(&[a.id(), 999]).await.unwrap().len(), 1);
+    assert_eq!(utils.remove_job("b").await.unwrap().unwrap().id(), b.id());
+    assert!(utils.remove_job("b").await.unwrap().is_none());
+    let c = utils.add_raw_job("c", 1, JobSpec::default()).await.unwrap();
+    let lock = "update graphile_worker._private_jobs set locked_at = now(), locked_by = 'gone'";
+    db.client().await.batch_execute(lock).await.unwrap();
+    assert!(utils.complete_jobs(&[c.id()]).await.unwrap().is_empty());
+    utils.force_unlock_workers(&["gone"]).await.unwrap();
+    assert_eq!(utils.complete_jobs(&[c.id()]).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_clean_up_deletes_what_nobody_needs_and_nothing_else() {
+    let db = Database::migrated().await;
+    let utils = utils(&db).await;
+    let done = utils.add_raw_job("done", 1, JobSpecBuilder::new().queue_name("done")).await.unwrap();
+    let kept = utils.add_raw_job("kept", 1, JobSpecBuilder::new().queue_name("kept")).await.unwrap();
+    // A job without a queue must not keep unused queues alive (`not in` and null).
+    utils.add_raw_job("plain", 1, JobSpec::default()).await.unwrap();
+    utils.permanently_fail_jobs(&[done.id()], "x").await.unwrap();
+    let all = [CleanupTask::GcJobQueues, CleanupTask::GcTaskIdentifiers, CleanupTask::DeletePermafailedJobs];
+    utils.cleanup(&all, &["needed"]).await.unwrap();
+    let client = db.client().await;
+    let names = "select array_agg(n order by n) from (
+      select identifier as n from graphile_worker._private_tasks
+      union all select queue_name from graphile_worker._private_job_queues) as names";
+    let names: Vec<String> = client.query_one(names, &[]).await.unwrap().get(0);
+    assert_eq!(names, ["kept", "kept", "plain"]);
+    assert!(utils.get_job(kept.id()).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_task_that_was_cleaned_up_and_comes_back_is_seen_by_running_workers() {
+    let db = Database::migrated().await;
+    let worker = super::support::options(&db).define_raw_job("t", |_| async {}).init().await.unwrap();
+    let utils = worker.create_utils();
+    for _ in 0..2 {
+        utils.add_raw_job("t", 1, JobSpec::default()).await.unwrap();
+        worker.run_once().await.unwrap();
+        assert_eq!(utils.count_jobs().await.unwrap().total(), 0);
+        utils.cleanup(&[CleanupTask::GcTaskIdentifiers], &[]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_whole_of_it_in_one_call() {
+    let db = Database::empty().await;
+    atta::run_migrations(&db.url()).await.unwrap();
+    let job = atta::quick_add_job(&db.url(), "hello", json!({ "a": 1 }), JobSpec::default()).await.unwrap();
+    assert_eq!(job.payload_json(), r#"{"a":1}"#);
+    let options = super::support::options(&db).define_raw_job("hello", |_| async {});
+    atta::run_once(options).await.unwrap();
+    assert_eq!(utils(&db).await.count_jobs().await.unwrap().total(), 0);
+}
