@@ -32,6 +32,14 @@ pub(crate) fn postgres() -> Result<Binaries> {
     Binaries::find().map_err(|error| error.to_string())
 }
 
+/// The pooler that workers must get along with.
+pub(crate) fn pgbouncer() -> Result {
+    if Path::new("/usr/sbin/pgbouncer").exists() || answers("pgbouncer") {
+        return Ok(());
+    }
+    packages("PgBouncer", &["pgbouncer"])
+}
+
 /// Node and npm, and with them the published versions of graphile-worker that we are compared with.
 pub(crate) fn node_packages() -> Result {
     if !answers("node") || !answers("npm") {

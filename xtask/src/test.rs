@@ -12,41 +12,44 @@ const TEST_THREADS: &str = "8";
 pub(crate) fn run(all_postgres: bool) -> Result {
     let binaries = install::postgres()?;
     install::node_packages()?;
+    install::pgbouncer()?;
     check()?;
-    crate::run(
-        cargo().args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"),
-    )?;
+    let mut doc = cargo();
+    doc.args(["doc", "--workspace", "--no-deps", "--all-features", "--quiet"]);
+    crate::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     if all_postgres {
         return on_every_version();
     }
-    tests(&binaries, &["--workspace"])
+    tests(&binaries)
 }
 
-/// Format and lints.
+/// Format and lints: once as the tests are built, and once as most users build the library.
 pub(crate) fn check() -> Result {
+    let lint = |selection: &[&str]| {
+        crate::run(cargo().args(["clippy", "--quiet"]).args(selection).args(["--", "-D", "warnings"]))
+    };
     crate::run(cargo().args(["fmt", "--all", "--check"]))?;
-    crate::run(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
+    lint(&["--workspace", "--all-targets", "--all-features"])?;
+    lint(&["--package", "atta", "--lib"])
 }
 
-/// The tests that talk to a server, once for each version of it.
+/// The tests, once for each version of the server.
 fn on_every_version() -> Result {
     let start = Instant::now();
     for (major, version) in postgres::VERSIONS {
         say(&format!("==> PostgreSQL {major}"));
-        let binaries = postgres::fetch(major, version)?;
-        tests(&binaries, &["--workspace"])?;
+        tests(&postgres::fetch(major, version)?)?;
     }
     say(&format!("all versions passed in {} s", start.elapsed().as_secs()));
     Ok(())
 }
 
 /// One server for all test processes of the run; it goes with us, however we end.
-fn tests(binaries: &Binaries, selection: &[&str]) -> Result {
+fn tests(binaries: &Binaries) -> Result {
     let cluster = Cluster::temporary(binaries).map_err(|error| error.to_string())?;
     let mut command = cargo();
     command
-        .args(["test", "--quiet"])
-        .args(selection)
+        .args(["test", "--quiet", "--workspace", "--all-features"])
         .env("ATTA_TEST_SERVER", cluster.port().to_string())
         .env("ATTA_TEST_PG_BIN", binaries.folder())
         .env("RUST_TEST_THREADS", TEST_THREADS);

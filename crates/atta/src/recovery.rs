@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 /// Puts this worker into the table of the living.
 pub(crate) async fn register(shared: &Shared) -> Result<()> {
-    let client = pool::get(shared.utils.pool(), "registering the worker").await?;
+    let client = pool::get(&shared.pulse_pool, "registering the worker").await?;
     let slots = i32::try_from(shared.slots).unwrap_or(i32::MAX);
     let pid = i32::try_from(std::process::id()).unwrap_or_default();
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
@@ -36,7 +36,7 @@ pub(crate) async fn register(shared: &Shared) -> Result<()> {
 
 /// Takes this worker out again, when it has given up all that it held.
 pub(crate) async fn deregister(shared: &Shared) -> Result<()> {
-    let client = pool::get(shared.utils.pool(), "deregistering the worker").await?;
+    let client = pool::get(&shared.pulse_pool, "deregistering the worker").await?;
     shared
         .query(&client, &shared.sql.deregister_worker, &[(&&*shared.worker_id, Type::TEXT)])
         .await
@@ -56,7 +56,7 @@ pub(crate) async fn after_look(shared: &Shared, is_registered: bool, others_are_
 
 /// Frees what dead workers held.
 async fn recover(shared: &Shared) -> Result<()> {
-    let client = pool::get(shared.utils.pool(), "recovering jobs").await?;
+    let client = pool::get(&shared.pulse_pool, "recovering jobs").await?;
     let threshold = shared.recovery_threshold.as_secs_f64();
     let rows = shared
         .query(&client, &shared.sql.recover_workers, &[(&threshold, Type::FLOAT8)])
@@ -123,7 +123,7 @@ impl SweepTimer {
 }
 
 async fn sweep(shared: &Shared) -> Result<i64> {
-    let client = pool::get(shared.utils.pool(), "sweeping stale locks").await?;
+    let client = pool::get(&shared.pulse_pool, "sweeping stale locks").await?;
     let rows = shared
         .query(&client, &shared.sql.sweep_stale_locks, &[])
         .await

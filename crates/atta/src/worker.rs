@@ -159,6 +159,8 @@ enum Mode {
 struct Errand {
     asked: usize,
     claimed: Option<Result<Vec<Job>>>,
+    /// Nothing is marked as ours any more that we do not know of.
+    is_settled: bool,
 }
 
 /// The state of a running worker.
@@ -180,6 +182,8 @@ struct Loop {
     to_release: Vec<Finished>,
     release_at: Option<Instant>,
     more: bool,
+    /// A claim went wrong in a way that leaves open whether it took jobs: they must be given back before the next.
+    in_doubt: bool,
     /// A claim came back short, so only a look can tell when the next job is due.
     due_unknown: bool,
     next_due: Option<Instant>,
@@ -215,6 +219,7 @@ impl Loop {
             to_release: Vec::new(),
             release_at: None,
             more: true,
+            in_doubt: false,
             due_unknown: false,
             next_due: None,
             in_vain: Backoff::default(),
@@ -242,7 +247,7 @@ impl Loop {
                 Some(wake) = self.wakes.recv() => self.on_wake(wake),
                 () = tokio::time::sleep_until(timer.into()) => self.on_timer(),
                 () = self.shared.stop.cancelled(), if !self.shutdown.has_begun() => self.begin_shutdown(),
-                () = self.shared.abort.cancelled(), if !self.shutdown.is_aborting() => self.shutdown.abort_now(),
+                () = self.shared.abort.cancelled(), if !self.shutdown.is_aborting() => self.begin_abort(),
             }
         }
         self.slots.abort_all();
@@ -251,6 +256,15 @@ impl Loop {
 
     /// Sends out what there is to do, as far as lanes are free.
     fn send_lanes(&mut self) {
+        if self.in_doubt {
+            // Only when no lane is away is everything known that this worker has.
+            if self.lanes.is_empty() && !self.is_pausing() {
+                let known = self.running.keys().copied();
+                let known = known.chain(self.to_release.iter().map(|one| one.job.id)).collect();
+                self.lanes.spawn(settle(self.shared.clone(), known));
+            }
+            return;
+        }
         while self.lanes.len() < LANES {
             let due = self.release_at.is_some_and(|time| time <= Instant::now()) || self.shutdown.has_begun();
             let release = if due { std::mem::take(&mut self.to_release) } else { Vec::new() };
@@ -278,14 +292,18 @@ impl Loop {
     /// How many jobs may be claimed now.
     fn room(&self) -> usize {
         let may = self.more && !self.shutdown.has_begun() && self.error.is_none();
-        if !may || self.not_before.is_some_and(|time| time > Instant::now()) {
+        if !may || self.is_pausing() {
             return 0;
         }
         (self.shared.slots + self.plan.local_queue_size()).saturating_sub(self.running.len() + self.reserved)
     }
 
+    fn is_pausing(&self) -> bool {
+        self.not_before.is_some_and(|time| time > Instant::now())
+    }
+
     fn on_errand(&mut self, errand: Result<Errand, tokio::task::JoinError>) {
-        let Errand { asked, claimed } = match errand {
+        let Errand { asked, claimed, is_settled } = match errand {
             Ok(errand) => errand,
             // Nothing in a lane panics; if it does, its claims are found by the recovery once this worker is gone.
             Err(error) => {
@@ -295,6 +313,7 @@ impl Loop {
             }
         };
         self.reserved -= asked;
+        self.in_doubt &= !is_settled;
         match claimed {
             None => {}
             Some(Ok(jobs)) => self.on_claimed(asked, jobs),
@@ -329,6 +348,8 @@ impl Loop {
         self.shared.events.send(|| WorkerEvent::ClaimFailed { error: error.to_string().into() });
         self.not_before = Some(Instant::now() + self.claim_errors.next());
         self.more = true;
+        // A refusal took nothing; an end of the connection may have come after the commit.
+        self.in_doubt |= error.db_code().is_none_or(|code| code.starts_with("08") || code.starts_with("57P"));
         if self.mode == Mode::UntilEmpty && self.claim_errors.tries() >= ONCE_TRIES {
             self.error = Some(error);
         }
@@ -411,7 +432,9 @@ impl Loop {
     }
 
     fn is_done(&self) -> bool {
-        let idle = self.running.is_empty() && self.to_release.is_empty() && self.lanes.is_empty();
+        let is_settled = !self.in_doubt || self.error.is_some() || self.shared.leave.is_cancelled();
+        let idle =
+            self.running.is_empty() && self.to_release.is_empty() && self.lanes.is_empty() && is_settled;
         idle && match self.mode {
             Mode::UntilShutdown => self.shutdown.has_begun(),
             Mode::UntilEmpty => self.shutdown.has_begun() || !self.more || self.error.is_some(),
@@ -420,6 +443,11 @@ impl Loop {
 
     fn begin_shutdown(&mut self) {
         self.shutdown.begin();
+        self.give_back_unstarted();
+    }
+
+    fn begin_abort(&mut self) {
+        self.shutdown.abort_now();
         self.give_back_unstarted();
     }
 
@@ -480,7 +508,15 @@ async fn errand(shared: Arc<Shared>, finished: Vec<Finished>, asked: usize) -> E
     } else {
         tokio::join!(release(&shared, finished), claim).1
     };
-    Errand { asked, claimed }
+    Errand { asked, claimed, is_settled: false }
+}
+
+/// Clears up what a claim in doubt may have taken.
+async fn settle(shared: Arc<Shared>, known: Vec<i64>) -> Errand {
+    match release::return_unknown(&shared, &known).await {
+        Ok(()) => Errand { asked: 0, claimed: None, is_settled: true },
+        Err(error) => Errand { asked: 0, claimed: Some(Err(error)), is_settled: false },
+    }
 }
 
 /// Renews the locks of running jobs.
@@ -496,5 +532,5 @@ async fn refresh(shared: Arc<Shared>, ids: Vec<i64>) -> Errand {
     if let Err(error) = refreshed.await {
         tracing::warn!(%error, "could not renew the locks of running jobs, trying again in an hour");
     }
-    Errand { asked: 0, claimed: None }
+    Errand { asked: 0, claimed: None, is_settled: false }
 }

@@ -25,6 +25,6 @@ alter table {schema}._atta_deaths enable row level security;
 
 -- Finds the first job of each queue without walking over all the others.
 create index if not exists _atta_jobs_queue_index
-  on {schema}._private_jobs (job_queue_id, priority, run_at)
-  include (id, task_id)
+  on {schema}._private_jobs (job_queue_id, priority, run_at, id)
+  include (task_id)
   where is_available = true and job_queue_id is not null;

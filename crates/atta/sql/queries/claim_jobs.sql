@@ -1,8 +1,9 @@
 -- Claims due jobs durably: they and their queues are marked as this worker's, and their attempts count.
 -- $1 the worker, $2 the task identifiers, $3 forbidden flags, $4 the time or null for the database's, $5 how many.
 -- Locks the queues and jobs that it takes and skips what others hold; never waits. Jobs without a queue come from
--- jobs_no_queue_index in order; of each free queue the first comes from _atta_jobs_queue_index.
-with task as materialized (
+-- jobs_no_queue_index in order; each queue that has jobs is
+-- jumped to, and its first job read, along _atta_jobs_queue_index.
+with recursive task as materialized (
   select task.id, task.identifier
   from {schema}._private_tasks as task
   where task.identifier = any ($2::text[])
@@ -17,15 +18,41 @@ with task as materialized (
   order by job.priority, job.run_at
   limit $5::bigint
   for update skip locked
+), waiting (queue_id) as (
+  (
+    select job.job_queue_id
+    from {schema}._private_jobs as job
+    where job.is_available = true
+      and job.job_queue_id is not null
+    order by job.job_queue_id
+    limit 1
+  )
+  union all
+  select (
+    select job.job_queue_id
+    from {schema}._private_jobs as job
+    where job.is_available = true
+      and job.job_queue_id > waiting.queue_id
+    order by job.job_queue_id
+    limit 1
+  )
+  from waiting
+  where waiting.queue_id is not null
 ), head as (
-  select distinct on (job.job_queue_id) job.id, job.job_queue_id, job.priority, job.run_at
-  from {schema}._private_jobs as job
-  where job.is_available = true
-    and job.job_queue_id is not null
-    and job.run_at <= coalesce($4::timestamptz, now())
-    and job.task_id = any (array(select task.id from task))
-    and (job.flags ?| $3::text[]) is not true
-  order by job.job_queue_id, job.priority, job.run_at
+  select first.id, waiting.queue_id as job_queue_id, first.priority, first.run_at
+  from waiting
+  join {schema}._private_job_queues as queue on queue.id = waiting.queue_id and queue.is_available = true
+  cross join lateral (
+    select job.id, job.priority, job.run_at
+    from {schema}._private_jobs as job
+    where job.is_available = true
+      and job.job_queue_id = waiting.queue_id
+      and job.run_at <= coalesce($4::timestamptz, now())
+      and job.task_id = any (array(select task.id from task))
+      and (job.flags ?| $3::text[]) is not true
+    order by job.priority, job.run_at, job.id
+    limit 1
+  ) as first
 ), free_queue as (
   select queue.id, queue.queue_name, head.id as job_id
   from head

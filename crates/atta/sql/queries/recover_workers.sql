@@ -1,6 +1,7 @@
 -- Buries workers that have been silent for too long, once for each, and frees what they held.
 -- $1 the seconds after which a silent worker is dead. Returns the freed jobs: worker, id, task, attempts.
--- The crash costs the attempt, so that a job that kills its worker comes to an end, and the error says why.
+-- The crash costs the attempt, so that a job that kills its worker comes to an end, and the error says why. The time
+-- stays, so that a queue goes on where it was.
 -- Locks the dead workers' rows, skipping those that another worker buries right now, then their jobs and queues.
 with dead as (
   delete from {schema}._atta_workers as worker
@@ -24,7 +25,6 @@ with dead as (
   set
     locked_by = null,
     locked_at = null,
-    run_at = greatest(job.run_at, now()),
     last_error = format(
       'worker %s (process %s on %s) died while it had this job', dead.id, dead.pid, dead.host
     )

@@ -1,5 +1,6 @@
 //! The list of cron items that a worker has: shared, and changed while it runs.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Cron;
@@ -8,7 +9,14 @@ use crate::{Error, Result};
 /// The cron items of a worker. A clone is another handle on the same list; a change counts from the next minute on.
 #[derive(Clone, Debug, Default)]
 pub struct CronItems {
-    items: Arc<Mutex<Vec<Arc<Cron>>>>,
+    list: Arc<Mutex<List>>,
+}
+
+/// In the order in which they were added.
+#[derive(Clone, Debug, Default)]
+struct List {
+    items: Vec<Arc<Cron>>,
+    identifiers: HashSet<String>,
 }
 
 impl CronItems {
@@ -19,44 +27,51 @@ impl CronItems {
 
     /// Adds an item. An error if it is invalid, or if there is one with its identifier.
     pub fn add(&self, item: Cron) -> Result<()> {
-        item.check()?;
-        let mut items = self.lock();
-        if items.iter().any(|other| other.identifier() == item.identifier()) {
-            let message = format!("there is a cron item with the identifier {:?} already", item.identifier());
-            return Err(Error::config(message).with_hint("give one of them another id"));
-        }
-        items.push(Arc::new(item));
-        Ok(())
+        self.lock().add(item)
     }
 
     /// Adds all, or none if one of them can't be.
     pub fn extend(&self, more: impl IntoIterator<Item = Cron>) -> Result<()> {
-        let together = CronItems { items: Arc::new(Mutex::new(self.lock().clone())) };
-        for item in more {
-            together.add(item)?;
-        }
-        *self.lock() = together.snapshot();
+        // Whatever gives the items may want to look at the list.
+        let more: Vec<Cron> = more.into_iter().collect();
+        let mut list = self.lock();
+        let mut longer = list.clone();
+        more.into_iter().try_for_each(|item| longer.add(item))?;
+        *list = longer;
         Ok(())
     }
 
     /// Takes the item out, if there is one with that identifier. Jobs that it has added stay.
     pub fn remove(&self, identifier: &str) -> Option<Cron> {
-        let mut items = self.lock();
-        let index = items.iter().position(|item| item.identifier() == identifier)?;
-        Some(Arc::unwrap_or_clone(items.remove(index)))
+        let mut list = self.lock();
+        list.identifiers.remove(identifier);
+        let index = list.items.iter().position(|item| item.identifier() == identifier)?;
+        Some(Arc::unwrap_or_clone(list.items.remove(index)))
     }
 
     /// All items, as they are now.
     pub fn list(&self) -> Vec<Cron> {
-        self.lock().iter().map(|item| Cron::clone(item)).collect()
+        self.lock().items.iter().map(|item| Cron::clone(item)).collect()
     }
 
     pub(super) fn snapshot(&self) -> Vec<Arc<Cron>> {
-        self.lock().clone()
+        self.lock().items.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Cron>>> {
+    fn lock(&self) -> MutexGuard<'_, List> {
         // Nothing in here can panic half-way.
-        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl List {
+    fn add(&mut self, item: Cron) -> Result<()> {
+        item.check()?;
+        if !self.identifiers.insert(item.identifier().to_owned()) {
+            let message = format!("there is a cron item with the identifier {:?} already", item.identifier());
+            return Err(Error::config(message).with_hint("give one of them another id"));
+        }
+        self.items.push(Arc::new(item));
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! What stands in a schema, read without a lock and without relying on anything being there.
 
 use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
 
 use super::functions::FoundFunction;
 use crate::Schema;
@@ -47,11 +48,11 @@ impl State {
         }
         if state.has("_atta_migrations") {
             let sql = schema.fill(include_str!("../../sql/queries/read_atta_revisions.sql"));
-            let row = client.query_one(&sql, &[]).await?;
+            let row = client.query_typed_one(&sql, &[]).await?;
             state.atta = Revisions { newest: row.get("newest"), newest_breaking: row.get("newest_breaking") };
         }
         let sql = include_str!("../../sql/queries/read_functions.sql");
-        let rows = client.query(sql, &[&schema.name()]).await?;
+        let rows = client.query_typed(sql, &[(&schema.name(), Type::TEXT)]).await?;
         state.functions = rows
             .iter()
             .map(|row| FoundFunction {
@@ -69,7 +70,7 @@ impl State {
         schema: &Schema,
     ) -> Result<State, tokio_postgres::Error> {
         let sql = include_str!("../../sql/queries/read_schema_state.sql");
-        let row = client.query_one(sql, &[&schema.name()]).await?;
+        let row = client.query_typed_one(sql, &[(&schema.name(), Type::TEXT)]).await?;
         Ok(State {
             server_version: row.get("server_version"),
             database: row.get("database"),
@@ -92,14 +93,14 @@ impl State {
     ) -> Result<(), tokio_postgres::Error> {
         if !self.has_breaking {
             let sql = schema.fill(include_str!("../../sql/queries/read_old_revisions.sql"));
-            let newest: Option<i32> = client.query_one(&sql, &[]).await?.get("newest");
+            let newest: Option<i32> = client.query_typed_one(&sql, &[]).await?.get("newest");
             let newest_breaking = BREAKING.into_iter().rev().find(|breaking| Some(*breaking) <= newest);
             self.graphile = Revisions { newest, newest_breaking };
             self.has_wrong_mark = newest_breaking.is_some();
             return Ok(());
         }
         let sql = schema.fill(include_str!("../../sql/queries/read_revisions.sql"));
-        let row = client.query_one(&sql, &[&BREAKING.as_slice()]).await?;
+        let row = client.query_typed_one(&sql, &[(&BREAKING.as_slice(), Type::INT4_ARRAY)]).await?;
         self.graphile = Revisions { newest: row.get("newest"), newest_breaking: row.get("newest_breaking") };
         self.has_wrong_mark = row.get("has_wrong_mark");
         Ok(())

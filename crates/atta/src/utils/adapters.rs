@@ -6,6 +6,3 @@ mod diesel_async;
 mod sea_orm;
 #[cfg(feature = "sqlx")]
 mod sqlx;
-
-/// What was being done, for the errors.
-const DOING: &str = "adding jobs";

@@ -10,6 +10,7 @@ use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::backoff::Backoff;
 use super::flags::ForbiddenFlags;
 use super::run::{Outcome, Tasks};
 use super::shared::Statements;
@@ -269,9 +270,9 @@ impl WorkerOptions {
             (None, None) => return Err(Error::config("no database given")),
         };
         let utils = WorkerUtils::new(connections, schema.clone()).with_clock(self.clock.clone());
-        utils.migrate().await?;
+        wait_for_database(|| utils.migrate()).await?;
         let link = match &config {
-            Some(config) => link::probe(config).await?,
+            Some(config) => wait_for_database(|| link::probe(config)).await?,
             None => link::Link::Direct,
         };
         let is_direct = link == link::Link::Direct;
@@ -280,7 +281,13 @@ impl WorkerOptions {
                 "behind a pooler in transaction mode: no prepared statements, and polling without LISTEN"
             );
         }
+        // Tasks may have all connections of the pool for as long as they like, and the worker still lives.
+        let pulse_pool = match (&self.pool, &config) {
+            (_, Some(config)) => pool::pool(config, 1)?,
+            (_, None) => utils.pool().clone(),
+        };
         let shared = Shared {
+            pulse_pool,
             worker_id: format!("atta-{:016x}", fastrand::u64(..)).into(),
             utils,
             sql: Statements::new(&schema),
@@ -358,6 +365,20 @@ impl WorkerOptions {
             }
         }
         mistakes
+    }
+}
+
+/// Tries until the database answers, or says what no waiting cures.
+async fn wait_for_database<T, F: Future<Output = Result<T>>>(mut ask: impl FnMut() -> F) -> Result<T> {
+    let mut backoff = Backoff::default();
+    loop {
+        match ask().await {
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, "the database does not answer, trying again");
+                tokio::time::sleep(backoff.next()).await;
+            }
+            answered => return answered,
+        }
     }
 }
 

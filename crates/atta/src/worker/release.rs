@@ -119,6 +119,17 @@ async fn write(shared: &Shared, kind: Kind, finished: &[Finished]) -> Result<Vec
     }
 }
 
+/// Gives back what was claimed for us by a statement whose answer was lost.
+pub(crate) async fn return_unknown(shared: &Shared, known: &[i64]) -> Result<()> {
+    let client = pool::get(shared.utils.pool(), "returning jobs of a lost claim").await?;
+    let sql = &shared.sql.return_unknown;
+    let ids = query(shared, &client, "returning jobs of a lost claim", sql, known, &[]).await?;
+    if !ids.is_empty() {
+        tracing::warn!(jobs = ?ids, "the answer to a claim was lost; its jobs are given back");
+    }
+    Ok(())
+}
+
 async fn give_back(shared: &Shared, client: &Object, ids: &[i64], delay: Duration) -> Result<Vec<i64>> {
     let delay = delay.as_secs_f64();
     query(shared, client, "returning jobs", &shared.sql.return_claimed, ids, &[(&delay, Type::FLOAT8)]).await

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use deadpool_postgres::Object;
+use deadpool_postgres::{Object, Pool};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,8 @@ use crate::{Schema, WorkerUtils};
 pub(crate) struct Shared {
     pub(crate) worker_id: Arc<str>,
     pub(crate) utils: WorkerUtils,
+    /// For heartbeats and recovery.
+    pub(crate) pulse_pool: Pool,
     pub(crate) sql: Statements,
     /// Whether statements are prepared: not behind a pooler that hands out another server for each transaction.
     pub(crate) use_prepared: bool,
@@ -87,6 +89,7 @@ pub(crate) struct Statements {
     pub(crate) complete_claimed_queued: String,
     pub(crate) fail_claimed: String,
     pub(crate) return_claimed: String,
+    pub(crate) return_unknown: String,
     pub(crate) refresh_locks: String,
     pub(crate) look: String,
     pub(crate) register_worker: String,
@@ -104,6 +107,7 @@ impl Statements {
                 .fill(include_str!("../../sql/queries/complete_claimed_queued.sql")),
             fail_claimed: schema.fill(include_str!("../../sql/queries/fail_claimed.sql")),
             return_claimed: schema.fill(include_str!("../../sql/queries/return_claimed.sql")),
+            return_unknown: schema.fill(include_str!("../../sql/queries/return_unknown.sql")),
             refresh_locks: schema.fill(include_str!("../../sql/queries/refresh_locks.sql")),
             look: schema.fill(include_str!("../../sql/queries/look.sql")),
             register_worker: schema.fill(include_str!("../../sql/queries/register_worker.sql")),

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::Shared;
-use super::run::{Finished, run_job};
+use super::run::{Finished, Outcome, run_job};
 use crate::Job;
 
 /// Claimed jobs that wait for a slot. A job that a slot has taken from here is running.
@@ -77,7 +77,13 @@ pub(crate) fn start(
         slots.spawn(async move {
             loop {
                 let job = list.pop().await;
-                if finished.send(run_job(&shared, job).await).await.is_err() {
+                // Whatever was claimed, or left waiting, when the shutdown came: it is too late to begin it.
+                let ended = if shared.stop.is_cancelled() {
+                    Finished { job, outcome: Outcome::NotStarted, duration: Duration::ZERO }
+                } else {
+                    run_job(&shared, job).await
+                };
+                if finished.send(ended).await.is_err() {
                     return;
                 }
             }

@@ -176,7 +176,7 @@ pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked:
 }
 
 async fn look(shared: &Shared) -> Result<Look> {
-    let client = pool::get(shared.utils.pool(), "looking for jobs").await?;
+    let client = pool::get(&shared.pulse_pool, "looking for jobs").await?;
     let forbidden = shared.forbidden_flags.now().await;
     let threshold = shared.recovery_threshold.as_secs_f64();
     let rows = shared

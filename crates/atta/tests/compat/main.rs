@@ -10,6 +10,7 @@ mod node;
 mod releases;
 mod revisions;
 mod rust_crate;
+mod side_by_side;
 mod workers;
 
 use tokio_postgres::Client;

@@ -76,7 +76,7 @@ fn release(version: &str, url: &str, command: &str) -> Command {
 }
 
 /// The folder with the packages in it, which `cargo xtask test` installs beforehand.
-fn folder() -> &'static Path {
+pub(crate) fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compat/node");

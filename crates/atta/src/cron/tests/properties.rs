@@ -17,7 +17,7 @@ fn field(min: u32, max: u32) -> impl Strategy<Value = (String, BTreeSet<u32>)> {
         2 => (min..max).prop_flat_map(move |a| (Just(a), a + 1..=max))
             .prop_map(|(a, b)| (format!("{a}-{b}"), (a..=b).collect())),
         2 => (1..=max + 3).prop_map(move |n| {
-            (format!("*/{n}"), (min..=max).filter(|value| (value - min) % n == 0).collect())
+            (format!("*/{n}"), (min..=max).filter(|value| (value - min).is_multiple_of(n)).collect())
         }),
         2 => Just(("*".to_owned(), (min..=max).collect())),
     ];

@@ -10,7 +10,6 @@ use diesel::row::{Field, NamedRow};
 use diesel::sql_types::Text;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
-use super::DOING;
 use crate::error::DriverError;
 use crate::{AddJobs, Error, Result};
 
@@ -43,7 +42,7 @@ fn error(error: DieselError) -> Error {
         },
         _ => DriverError::Other,
     };
-    Error::driver(DOING, error, known)
+    Error::driver("adding jobs", error, known)
 }
 
 /// Diesel does not pass the SQLSTATE on: a few it has kinds for, and our own are known by how their messages begin.

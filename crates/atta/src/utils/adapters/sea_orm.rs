@@ -5,7 +5,6 @@ use sea_orm::{
     TransactionTrait,
 };
 
-use super::DOING;
 use crate::error::DriverError;
 use crate::{AddJobs, Error, Result};
 
@@ -39,7 +38,7 @@ fn error(error: DbErr) -> Error {
         DbErr::ConnectionAcquire(ConnAcquireErr::Timeout) => DriverError::NoAnswer,
         _ => DriverError::Other,
     };
-    Error::driver(DOING, error, known)
+    Error::driver("adding jobs", error, known)
 }
 
 fn explain(cause: &RuntimeErr) -> DriverError {

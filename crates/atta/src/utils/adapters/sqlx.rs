@@ -8,7 +8,6 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgDatabaseError;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row, Transaction};
 
-use super::DOING;
 use crate::error::DriverError;
 use crate::{AddJobs, Error, Result};
 
@@ -66,5 +65,5 @@ fn error(error: sqlx::Error) -> Error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => DriverError::NoAnswer,
         _ => DriverError::Other,
     };
-    Error::driver(DOING, error, known)
+    Error::driver("adding jobs", error, known)
 }

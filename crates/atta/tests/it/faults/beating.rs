@@ -1,0 +1,120 @@
+//! Living workers are never taken for dead, whatever keeps them busy.
+
+use std::time::Duration;
+
+use atta::{JobSpec, WorkerContext, WorkerEvent, WorkerEvents, WorkerOptions};
+use serde_json::json;
+use testkit::{Database, Proxy};
+
+use super::support::Tally;
+use crate::worker::support::{Running, options, wait_until_empty};
+
+/// Four times the threshold: whoever does not beat meanwhile is dead.
+const LONG: Duration = Duration::from_secs(4);
+
+fn quick_to_judge(db: &Database) -> WorkerOptions {
+    options(db)
+        .recovery_threshold(Duration::from_secs(1))
+        .poll_interval(Duration::from_millis(200))
+        .shutdown_grace_period(testkit::DEADLINE)
+}
+
+/// A worker with a task that takes long, and an heir that waits for its death.
+struct Pair {
+    worker: Running,
+    heir: Running,
+    heard: WorkerEvents,
+    tally: Tally,
+}
+
+impl Pair {
+    async fn start(db: &Database, change: impl FnOnce(WorkerOptions) -> WorkerOptions) -> Pair {
+        let tally = Tally::default();
+        let noted = tally.clone();
+        let task = move |ctx: WorkerContext| {
+            noted.note(&ctx);
+            async move {
+                // With a connection of the worker's pool, as tasks do.
+                let client = ctx.pool().get().await?;
+                tokio::time::sleep(LONG).await;
+                client.simple_query("select 1").await?;
+                Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+            }
+        };
+        let worker = Running::start(change(quick_to_judge(db)).define_raw_job("long", task.clone())).await;
+        for _ in 0..4 {
+            worker.utils.add_raw_job("long", json!({}), JobSpec::default()).await.expect("jobs are added");
+        }
+        testkit::wait_for("four jobs to begin", || async { (tally.jobs() == 4).then_some(()) }).await;
+        let options = quick_to_judge(db).define_raw_job("long", task);
+        let heard = options.subscribe();
+        Pair { worker, heir: Running::start(options).await, heard, tally }
+    }
+
+    /// Nobody died, and nothing ran twice.
+    async fn end(mut self) {
+        wait_until_empty(&self.heir.utils).await;
+        assert_eq!(self.tally.repeated(), 0, "a job of a living worker was run again");
+        while let Some(event) = self.heard.try_next() {
+            assert!(!matches!(event, WorkerEvent::WorkerRecovered { .. }), "{event:?}");
+        }
+        self.worker.stop().await.expect("it ends in good order");
+        self.heir.stop().await.expect("it ends in good order");
+    }
+}
+
+#[tokio::test]
+async fn jobs_longer_than_the_threshold_are_left_to_their_worker() {
+    let db = Database::migrated().await;
+    Pair::start(&db, |options| options).await.end().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_goes_on_beating() {
+    let db = Database::migrated().await;
+    let pair = Pair::start(&db, |options| options).await;
+    pair.worker.handle.request_shutdown();
+    pair.end().await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_tasks_have_all_its_connections_goes_on_beating() {
+    let db = Database::migrated().await;
+    let pair = Pair::start(&db, |options| options.max_pg_conn(4)).await;
+    pair.end().await;
+}
+
+#[tokio::test]
+async fn failed_heartbeats_do_not_end_the_beating() {
+    let db = Database::migrated().await;
+    let (proxy, url) = Proxy::before(&db.url());
+    let tally = Tally::default();
+    let noted = tally.clone();
+    let task = move |ctx: WorkerContext| {
+        noted.note(&ctx);
+        tokio::time::sleep(LONG)
+    };
+    let options = || quick_to_judge(&db).recovery_threshold(Duration::from_secs(2));
+    let worker = Running::start(options().database_url(url).define_raw_job("long", task.clone())).await;
+    let id = worker.utils.add_raw_job("long", json!({}), JobSpec::default()).await.unwrap().id();
+    testkit::wait_for("the job to begin", || async { (tally.jobs() == 1).then_some(()) }).await;
+    let heir = Running::start(options().define_raw_job("long", task)).await;
+    for outage in 1..=3 {
+        proxy.go_away();
+        let tries = || async { (proxy.refused() >= 3 * outage).then_some(()) };
+        testkit::wait_for("the worker to try in vain", tries).await;
+        proxy.come_back();
+        let sql = "select extract(epoch from now() - heartbeat_at)::float8
+                   from graphile_worker._atta_workers where id = $1";
+        let client = db.client().await;
+        testkit::wait_for("the worker to beat again", || async {
+            let row = client.query_opt(sql, &[&worker.handle.worker_id()]).await.unwrap();
+            (row.expect("it is not taken for dead").get::<_, f64>(0) < 0.1).then_some(())
+        })
+        .await;
+    }
+    wait_until_empty(&heir.utils).await;
+    assert_eq!(tally.attempts_of(id), [1]);
+    worker.stop().await.unwrap();
+    heir.stop().await.unwrap();
+}
