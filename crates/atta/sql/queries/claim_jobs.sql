@@ -1,5 +1,6 @@
 -- Claims due jobs durably: they and their queues are marked as this worker's, and their attempts count.
--- $1 the worker, $2 the task identifiers, $3 forbidden flags, $4 the time or null for the database's, $5 how many.
+-- $1 the worker, $2 the tasks whose queued jobs are wanted, $3 forbidden flags, $4 the time or null for the database's,
+-- $5 how many, $6 the tasks whose jobs without a queue are wanted: some of $2, as the others are held instead.
 -- Locks the queues and jobs that it takes and skips what others hold; never waits. Jobs without a queue come from
 -- jobs_no_queue_index in order; of each free queue the first comes from _atta_jobs_queue_index.
 with task as materialized (
@@ -12,7 +13,7 @@ with task as materialized (
   where job.is_available = true
     and job.job_queue_id is null
     and job.run_at <= coalesce($4::timestamptz, now())
-    and job.task_id = any (array(select task.id from task))
+    and job.task_id = any (array(select task.id from task where task.identifier = any ($6::text[])))
     and (job.flags ?| $3::text[]) is not true
   order by job.priority, job.run_at
   limit $5::bigint

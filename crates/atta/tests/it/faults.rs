@@ -1,0 +1,16 @@
+//! What the worker must survive: its own death, that of others, lost connections, a server that restarts, a pooler,
+//! and everything else in which queues on PostgreSQL are known to go wrong.
+
+mod beating;
+mod connections;
+mod endings;
+mod idle;
+mod killed;
+mod pooler;
+mod queues;
+mod restarts;
+mod strangers;
+mod support;
+mod terminated;
+mod waking;
+mod zombie;

@@ -1,0 +1,204 @@
+//! Connections are lost: by an administrator, by the network, in the middle of a statement.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use atta::{JobSpec, RawJobSpec, WorkerEvent, WorkerEvents, WorkerOptions, WorkerUtils};
+use serde_json::json;
+use testkit::{Database, Proxy, wait_for};
+use tokio::sync::Notify;
+use tokio_postgres::Client;
+
+use super::support::Tally;
+use crate::worker::support::{Reports, Running, options, wait_until_empty};
+
+const TERMINATE: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+                         where datname = current_database() and pid <> pg_backend_pid()";
+
+/// The next event that answers the question.
+async fn event<T>(events: &mut WorkerEvents, pick: impl Fn(&WorkerEvent) -> Option<T>) -> T {
+    let picked = async {
+        loop {
+            let event = events.next().await.expect("the worker lives");
+            if let Some(picked) = pick(&event) {
+                return picked;
+            }
+        }
+    };
+    tokio::time::timeout(testkit::DEADLINE, picked).await.expect("the event comes before the deadline")
+}
+
+fn listens(event: &WorkerEvent) -> Option<()> {
+    matches!(event, WorkerEvent::ListenStarted).then_some(())
+}
+
+/// Adds so many jobs on a connection of the test's own, which nobody terminates.
+async fn add(client: &mut Client, utils: &WorkerUtils, count: usize) -> Vec<i64> {
+    let jobs: Vec<RawJobSpec> = (0..count)
+        .map(|n| {
+            let queue = (n % 5 == 0).then(|| format!("queue {}", n % 4));
+            let spec = queue
+                .map_or_else(JobSpec::default, |name| atta::JobSpecBuilder::new().queue_name(name).build());
+            RawJobSpec::new("load", json!({ "n": n }), spec).unwrap()
+        })
+        .collect();
+    utils.add_raw_jobs_in(client, &jobs).await.unwrap().iter().map(atta::Job::id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_survives_the_termination_of_all_connections_every_second() {
+    let seconds = if std::env::var_os("ATTA_LONG").is_some() { 30 } else { 10 };
+    let db = Database::migrated().await;
+    let mut client = db.client().await;
+    let tally = Tally::default();
+    let noted = tally.clone();
+    let task = move |ctx: atta::WorkerContext| {
+        noted.note(&ctx);
+        async { tokio::time::sleep(Duration::from_millis(fastrand::u64(0..5))).await }
+    };
+    let worker = Running::start(options(&db).define_raw_job("load", task)).await;
+    let mut added = Vec::new();
+    let mut terminated = 0;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(seconds) {
+        let second = Instant::now();
+        while second.elapsed() < Duration::from_secs(1) {
+            added.extend(add(&mut client, &worker.utils, 20).await);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        terminated += client.query_one(TERMINATE, &[]).await.unwrap().get::<_, i64>(0);
+    }
+    let direct = WorkerUtils::connect(&db.url()).unwrap();
+    wait_until_empty(&direct).await;
+    assert!(added.iter().all(|id| !tally.attempts_of(*id).is_empty()), "every job ran");
+    println!(
+        "{} jobs ran, {} of them more than once, while {terminated} connections were terminated in {seconds} s",
+        added.len(),
+        tally.repeated()
+    );
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_listen_comes_back_and_nothing_added_meanwhile_is_missed() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let mut reports = Reports::new();
+    let rarely = Duration::from_secs(3600);
+    let options = options(&db).poll_interval(rarely).recovery_threshold(6 * rarely);
+    let options = options.define_raw_job("heard", reports.task(|_| async {}));
+    let mut events = options.subscribe();
+    let worker = Running::start(options).await;
+    event(&mut events, listens).await;
+    for _ in 0..3 {
+        let sql = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+                   where datname = current_database() and query ilike 'listen %'";
+        assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 1);
+        let sql = "select (graphile_worker.add_job('heard')).id";
+        let in_the_gap: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+        assert_eq!(reports.next().await.id(), in_the_gap);
+        event(&mut events, listens).await;
+        let after: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+        assert_eq!(reports.next().await.id(), after);
+    }
+    worker.stop().await.unwrap();
+}
+
+/// The server has marked the jobs as ours, and its answer is lost: they must not stay locked by a living worker.
+#[tokio::test]
+async fn jobs_of_a_claim_whose_answer_was_lost_run_all_the_same() {
+    let db = Database::migrated().await;
+    let (proxy, url) = Proxy::before(&db.url());
+    let mut reports = Reports::new();
+    let task = reports.task(|_| async {});
+    let options = options(&db).database_url(url).recovery_threshold(Duration::from_secs(2));
+    let options = options.poll_interval(Duration::from_millis(200)).define_raw_job("fragile", task);
+    let mut events = options.subscribe();
+    let worker = Running::start(options).await;
+    event(&mut events, listens).await;
+    proxy.lose_answer_with("only the server knows");
+    let direct = WorkerUtils::connect(&db.url()).unwrap();
+    let payload = json!({ "secret": "only the server knows" });
+    let job = direct.add_raw_job("fragile", payload, JobSpec::default()).await.unwrap();
+    wait_for("the answer to be lost", || async { (proxy.lost_answers() == 1).then_some(()) }).await;
+    let start = Instant::now();
+    assert_eq!(reports.next().await.id(), job.id());
+    println!("a lost claim ran after {:?}", start.elapsed());
+    wait_until_empty(&direct).await;
+    worker.stop().await.unwrap();
+}
+
+/// The failure is written and the answer is lost: the second try finds the job no longer ours, by our own doing.
+#[tokio::test]
+async fn a_release_whose_answer_was_lost_counts_once() {
+    let db = Database::migrated().await;
+    let (proxy, url) = Proxy::before(&db.url());
+    let options = options(&db)
+        .database_url(url)
+        .define_raw_job("bad", |_| async { Err::<(), _>("an error that gets through") });
+    let mut events = options.subscribe();
+    let worker = Running::start(options).await;
+    event(&mut events, listens).await;
+    proxy.lose_answer_to("an error that gets through");
+    let direct = WorkerUtils::connect(&db.url()).unwrap();
+    let id = direct.add_raw_job("bad", json!({}), JobSpec::default()).await.unwrap().id();
+    let is_known = event(&mut events, |event| match event {
+        WorkerEvent::JobErrored { job, .. } => Some(job.id() == id),
+        WorkerEvent::ClaimLost { .. } => Some(false),
+        _ => None,
+    })
+    .await;
+    assert!(is_known, "it was ours, and it failed");
+    assert_eq!(proxy.lost_answers(), 1);
+    worker.stop().await.unwrap();
+    let job = direct.get_job(id).await.unwrap().unwrap();
+    assert_eq!(
+        (job.attempts(), job.last_error(), job.locked_by()),
+        (1, Some("an error that gets through"), None)
+    );
+}
+
+#[tokio::test]
+async fn a_release_waits_for_a_database_that_is_away() {
+    let db = Database::migrated().await;
+    let (proxy, url) = Proxy::before(&db.url());
+    let gate = Arc::new(Notify::new());
+    let opened = gate.clone();
+    let mut reports = Reports::new();
+    let task = reports.task(move |_| {
+        let opened = opened.clone();
+        async move { opened.notified().await }
+    });
+    let options = options(&db).database_url(url).define_raw_job("gated", task);
+    let mut events = options.subscribe();
+    let worker = Running::start(options).await;
+    let direct = WorkerUtils::connect(&db.url()).unwrap();
+    let id = direct.add_raw_job("gated", json!({}), JobSpec::default()).await.unwrap().id();
+    reports.next().await;
+    proxy.go_away();
+    gate.notify_one();
+    event(&mut events, |event| matches!(event, WorkerEvent::ListenFailed { .. }).then_some(())).await;
+    assert!(direct.get_job(id).await.unwrap().is_some_and(|job| job.locked_by().is_some()));
+    proxy.come_back();
+    event(&mut events, |event| matches!(event, WorkerEvent::JobSucceeded { .. }).then_some(())).await;
+    assert!(direct.get_job(id).await.unwrap().is_none());
+    worker.stop().await.unwrap();
+    assert!(reports.is_empty(), "it ran once");
+}
+
+#[tokio::test]
+async fn a_worker_waits_at_its_start_for_a_database_that_is_away() {
+    let db = Database::migrated().await;
+    let (proxy, url) = Proxy::before(&db.url());
+    proxy.go_away();
+    let mut reports = Reports::new();
+    let task = reports.task(|_| async {});
+    let options: WorkerOptions = options(&db).database_url(url).define_raw_job("patient", task);
+    let starting = tokio::spawn(Running::start(options));
+    let direct = WorkerUtils::connect(&db.url()).unwrap();
+    direct.add_raw_job("patient", json!({}), JobSpec::default()).await.unwrap();
+    wait_for("the worker to have tried", || async { (proxy.refused() >= 2).then_some(()) }).await;
+    proxy.come_back();
+    reports.next().await;
+    starting.await.unwrap().stop().await.unwrap();
+}

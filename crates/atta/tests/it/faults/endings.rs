@@ -1,0 +1,113 @@
+//! Shutdowns: no new jobs, no locks left, no waiting for ever.
+
+use std::time::{Duration, Instant};
+
+use atta::{JobSpec, LocalQueueConfig, RawJobSpec, WorkerEvent, WorkerEvents, WorkerUtils};
+use serde_json::json;
+use testkit::Database;
+
+use super::support::{LOCKED_JOBS, Ledger};
+use crate::worker::support::{Reports, Running, options};
+
+async fn add_many(utils: &WorkerUtils, count: usize) {
+    let job = RawJobSpec::new("many", json!({}), JobSpec::default()).unwrap();
+    utils.add_raw_jobs(&vec![job; count]).await.unwrap();
+}
+
+/// How many jobs began after the shutdown had begun.
+fn started_late(mut events: WorkerEvents) -> usize {
+    let mut is_ending = false;
+    let mut late = 0;
+    while let Some(event) = events.try_next() {
+        match event {
+            WorkerEvent::ShutdownStarted { .. } => is_ending = true,
+            WorkerEvent::JobStarted { .. } if is_ending => late += 1,
+            _ => {}
+        }
+    }
+    assert!(is_ending);
+    late
+}
+
+/// Those that a slot takes in the very moment of the request are as good as begun before it: at most one a slot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_starts_no_new_jobs_and_leaves_no_lock() {
+    const SLOTS: usize = 4;
+    let db = Database::migrated().await;
+    let ledger = Ledger::make(&db).await;
+    add_many(&WorkerUtils::connect(&db.url()).unwrap(), 2000).await;
+    for round in 0..20 {
+        let mut reports = Reports::new();
+        let task = reports.task(|_| tokio::time::sleep(Duration::from_millis(5)));
+        let mut options = options(&db).concurrency(SLOTS).define_raw_job("many", task);
+        if round % 2 == 0 {
+            options = options.local_queue(LocalQueueConfig::new(20));
+        }
+        let events = options.subscribe();
+        let worker = Running::start(options).await;
+        reports.next().await;
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..10_000))).await;
+        worker.stop().await.unwrap();
+        let late = started_late(events);
+        assert!(late <= SLOTS, "{late} jobs began after the shutdown had");
+        assert_eq!(ledger.count(LOCKED_JOBS).await, 0);
+    }
+    let attempted = "select count(*) from graphile_worker._private_jobs where attempts <> 0";
+    assert_eq!(ledger.count(attempted).await, 0, "what was given back has its attempt back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_abort_starts_no_new_jobs_and_gives_back_what_runs() {
+    const SLOTS: usize = 2;
+    let db = Database::migrated().await;
+    let ledger = Ledger::make(&db).await;
+    add_many(&WorkerUtils::connect(&db.url()).unwrap(), 30).await;
+    for _ in 0..10 {
+        let mut reports = Reports::new();
+        let task = reports.task(|_| std::future::pending::<()>());
+        let options = options(&db).concurrency(SLOTS).local_queue(LocalQueueConfig::new(20));
+        let options = options.define_raw_job("many", task);
+        let events = options.subscribe();
+        let worker = Running::start(options).await;
+        for _ in 0..SLOTS {
+            reports.next().await;
+        }
+        let start = Instant::now();
+        worker.handle.abort();
+        worker.join().await.unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5), "an abort does not wait for the grace period");
+        assert_eq!(started_late(events), 0, "jobs began after the abort");
+        assert_eq!(ledger.count(LOCKED_JOBS).await, 0);
+    }
+    let untouched = "select count(*) from graphile_worker._private_jobs where attempts = 0";
+    assert_eq!(ledger.count(untouched).await, 30);
+}
+
+/// A task that blocks its thread can't be dropped; its job is given back over its head.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_does_not_wait_for_ever_for_a_task_that_never_yields() {
+    let db = Database::migrated().await;
+    let ledger = Ledger::make(&db).await;
+    let mut reports = Reports::new();
+    let (release, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = std::sync::Arc::new(std::sync::Mutex::new(blocked));
+    let task = reports.task(move |_| {
+        let blocked = blocked.clone();
+        async move {
+            // Ends with an error when the test lets go of the other end.
+            let _ = blocked.lock().map(|blocked| blocked.recv());
+        }
+    });
+    let options = options(&db).shutdown_grace_period(Duration::ZERO).shutdown_abort_period(Duration::ZERO);
+    let worker = Running::start(options.define_raw_job("deaf", task)).await;
+    let utils = worker.utils.clone();
+    let id = utils.add_raw_job("deaf", json!({}), JobSpec::default()).await.unwrap().id();
+    reports.next().await;
+    let start = Instant::now();
+    worker.stop().await.unwrap();
+    println!("a task that never yields held the shutdown up for {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20));
+    assert_eq!(ledger.count(LOCKED_JOBS).await, 0);
+    assert_eq!(utils.get_job(id).await.unwrap().unwrap().attempts(), 0);
+    drop(release);
+}

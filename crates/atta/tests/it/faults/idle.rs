@@ -1,0 +1,46 @@
+//! What a worker costs when there is nothing to do.
+
+use std::time::{Duration, Instant};
+
+use atta::{WorkerEvent, WorkerUtils};
+use serde_json::json;
+use testkit::{Database, Proxy, wait_for};
+
+use super::support::{JOBS, Ledger, Setup};
+use crate::worker::support::{Running, options};
+
+#[tokio::test]
+async fn an_idle_worker_asks_once_every_poll_interval() {
+    const LOOKS: u64 = 12;
+    let db = Database::migrated().await;
+    let (proxy, url) = Proxy::before(&db.url());
+    let poll = Duration::from_millis(200);
+    let options = options(&db).database_url(url).poll_interval(poll).define_raw_job("never", |_| async {});
+    let mut events = options.subscribe();
+    let worker = Running::start(options).await;
+    while !matches!(events.next().await.unwrap(), WorkerEvent::ListenStarted) {}
+    // What the start costs: connections, statements to prepare, a look after the first LISTEN.
+    let start = Instant::now();
+    wait_for("the start to be over", || async { (start.elapsed() > 3 * poll).then_some(()) }).await;
+    let (start, before) = (Instant::now(), proxy.round_trips());
+    wait_for("some looks", || async { (proxy.round_trips() >= before + LOOKS).then_some(()) }).await;
+    let (time, count) = (start.elapsed(), proxy.round_trips() - before);
+    println!("an idle worker asked {count} times in {time:?}, at a poll interval of {poll:?}");
+    assert!(time >= poll * u32::try_from(count - 1).unwrap(), "{count} questions in {time:?}");
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_idle_worker_needs_little_memory() {
+    let db = Database::migrated().await;
+    let ledger = Ledger::make(&db).await;
+    let worker = Setup { slots: 10, ..Setup::new(&db) }.spawn();
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    utils.add_raw_job("work", json!({}), atta::JobSpec::default()).await.unwrap();
+    ledger.started_in(worker.id(), 1).await;
+    ledger.counted("the worker to be idle", JOBS, 0).await;
+    let Some(memory) = worker.memory() else { return };
+    println!("an idle worker has {} kB of memory", memory / 1024);
+    // Of a build with debug assertions and without optimisation, test harness included.
+    assert!(memory < 40 << 20, "{memory} bytes");
+}

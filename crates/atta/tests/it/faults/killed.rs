@@ -1,0 +1,125 @@
+//! A worker process is killed, and another worker takes over.
+
+use std::time::{Duration, Instant};
+
+use atta::{JobSpec, JobSpecBuilder, WorkerUtils};
+use serde_json::json;
+use testkit::{Database, Process, wait_for};
+
+use super::support::{JOBS, LOCKED_JOBS, LOCKED_QUEUES, Ledger, Setup};
+use crate::worker::support::Running;
+
+struct Fleet {
+    ledger: Ledger,
+    utils: WorkerUtils,
+    doomed: Process,
+    setup: Setup,
+}
+
+impl Fleet {
+    async fn start(db: &Database, change: impl FnOnce(&mut Setup)) -> Fleet {
+        let mut setup = Setup::new(db);
+        change(&mut setup);
+        let ledger = Ledger::make(db).await;
+        let utils = WorkerUtils::connect(&setup.url).unwrap();
+        Fleet { ledger, utils, doomed: setup.spawn(), setup }
+    }
+
+    async fn add(&self, hangs: i16, spec: impl Into<JobSpec>) -> i64 {
+        self.utils.add_raw_job("work", json!({ "hangs": hangs }), spec).await.unwrap().id()
+    }
+}
+
+#[tokio::test]
+async fn all_that_a_killed_worker_had_runs_again() {
+    let db = Database::migrated().await;
+    let mut fleet = Fleet::start(&db, |setup| setup.local_queue = 4).await;
+    let in_line = || JobSpecBuilder::new().queue_name("line");
+    let running = fleet.add(1, JobSpec::default()).await;
+    let first_in_line = fleet.add(1, in_line()).await;
+    let last_chance = fleet.add(1, JobSpecBuilder::new().max_attempts(1)).await;
+    fleet.ledger.started_in(fleet.doomed.id(), 3).await;
+    let mut claimed = Vec::new();
+    for _ in 0..4 {
+        claimed.push(fleet.add(0, JobSpec::default()).await);
+    }
+    let second_in_line = fleet.add(0, in_line()).await;
+    let third_in_line = fleet.add(0, in_line()).await;
+    fleet.ledger.counted("the local queue to be full", LOCKED_JOBS, 7).await;
+    let dead = fleet.ledger.runs().await[0].worker_id.clone();
+
+    let heir = Running::start(fleet.setup.options()).await;
+    fleet.doomed.kill();
+    let start = Instant::now();
+    fleet.ledger.counted("all but the last chance to be done", JOBS, 1).await;
+    println!("everything ran again {:?} after the kill, at a threshold of 2 s", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20));
+
+    let again: Vec<_> = fleet.ledger.runs().await.into_iter().filter(|run| run.has_ended).collect();
+    assert_eq!(again.len(), 8, "{again:?}");
+    for run in &again {
+        let was_held = [running, first_in_line].contains(&run.job_id) || claimed.contains(&run.job_id);
+        assert_eq!(run.attempt, if was_held { 2 } else { 1 }, "{run:?}");
+        let error = run.last_error.as_deref().unwrap_or_default();
+        assert_eq!(error.contains(&dead) && error.contains("died"), was_held, "{run:?}");
+    }
+    let in_line = [first_in_line, second_in_line, third_in_line];
+    let order: Vec<i64> = again.iter().map(|run| run.job_id).filter(|id| in_line.contains(id)).collect();
+    assert_eq!(order, in_line);
+
+    let lost = fleet.utils.get_job(last_chance).await.unwrap().unwrap();
+    assert!(lost.is_permanently_failed() && lost.locked_by().is_none(), "{lost:?}");
+    let error = lost.last_error().unwrap();
+    assert!(error.contains(&dead) && error.contains(&format!("process {}", fleet.doomed.id())), "{error}");
+    heir.stop().await.unwrap();
+    assert_eq!(fleet.ledger.count(LOCKED_JOBS).await + fleet.ledger.count(LOCKED_QUEUES).await, 0);
+}
+
+#[tokio::test]
+async fn with_default_options_jobs_of_a_killed_worker_run_again_within_35_seconds() {
+    let db = Database::migrated().await;
+    let defaults = |setup: &mut Setup| {
+        setup.threshold = Duration::from_secs(30);
+        setup.poll = Duration::from_secs(2);
+    };
+    let mut fleet = Fleet::start(&db, defaults).await;
+    let job = fleet.add(1, JobSpecBuilder::new().queue_name("line")).await;
+    let next = fleet.add(0, JobSpecBuilder::new().queue_name("line")).await;
+    fleet.ledger.started_in(fleet.doomed.id(), 1).await;
+    let heir = Running::start(fleet.setup.options()).await;
+    fleet.doomed.kill();
+    let start = Instant::now();
+    fleet.ledger.counted("both jobs to be done", JOBS, 0).await;
+    println!("both jobs ran {:?} after the kill, with default options", start.elapsed());
+    // The machine may be busy with other tests.
+    assert!(start.elapsed() < Duration::from_secs(35 + 5));
+    let ended: Vec<i64> =
+        fleet.ledger.runs().await.iter().filter(|run| run.has_ended).map(|run| run.job_id).collect();
+    assert_eq!(ended, [job, next]);
+    heir.stop().await.unwrap();
+}
+
+/// Giving the attempt back after a crash would have such a job run for ever.
+#[tokio::test]
+async fn a_job_that_kills_its_worker_every_time_ends_as_permanently_failed() {
+    let db = Database::migrated().await;
+    let mut fleet = Fleet::start(&db, |setup| setup.threshold = Duration::from_secs(1)).await;
+    let killer = fleet.add(99, JobSpecBuilder::new().max_attempts(2)).await;
+    for attempt in 1..=2 {
+        fleet.ledger.started_in(fleet.doomed.id(), 1).await;
+        fleet.doomed.kill();
+        assert_eq!(fleet.ledger.runs_of(killer).await.len(), attempt);
+        fleet.doomed = fleet.setup.spawn();
+    }
+    let job = wait_for("the killer to be given up", || async {
+        fleet
+            .utils
+            .get_job(killer)
+            .await
+            .unwrap()
+            .filter(|job| job.is_permanently_failed() && job.locked_by().is_none())
+    })
+    .await;
+    assert!(job.last_error().unwrap().contains("died"), "{job:?}");
+    assert_eq!(fleet.ledger.runs_of(killer).await.len(), 2);
+}

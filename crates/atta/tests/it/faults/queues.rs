@@ -1,0 +1,100 @@
+//! Named queues under load: in order, and never two jobs of one at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use atta::{JobSpecBuilder, RawJobSpec, WorkerContext, WorkerUtils};
+use serde::{Deserialize, Serialize};
+use testkit::Database;
+
+use crate::worker::support::{Running, options, wait_until_empty};
+
+#[derive(Serialize, Deserialize)]
+struct Step {
+    queue: usize,
+    n: u64,
+}
+
+/// What is known of one queue.
+#[derive(Default)]
+struct Line {
+    is_busy: AtomicBool,
+    next: AtomicU64,
+}
+
+/// All queues of a test, and what went wrong in them.
+struct Lines {
+    lines: Vec<Line>,
+    overlaps: AtomicUsize,
+    out_of_order: AtomicUsize,
+}
+
+impl Lines {
+    fn new(count: usize) -> Arc<Lines> {
+        let lines = (0..count).map(|_| Line::default()).collect();
+        Arc::new(Lines { lines, overlaps: AtomicUsize::new(0), out_of_order: AtomicUsize::new(0) })
+    }
+
+    async fn step(self: Arc<Lines>, ctx: WorkerContext) -> atta::Result<()> {
+        let Step { queue, n } = ctx.payload()?;
+        let line = &self.lines[queue];
+        if line.is_busy.swap(true, Ordering::SeqCst) {
+            self.overlaps.fetch_add(1, Ordering::SeqCst);
+        }
+        if line.next.swap(n + 1, Ordering::SeqCst) != n {
+            self.out_of_order.fetch_add(1, Ordering::SeqCst);
+        }
+        tokio::task::yield_now().await;
+        line.is_busy.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// Runs so many jobs in each of so many queues by two workers, and gives the time from start to end.
+async fn run_in_queues(queues: usize, jobs: u64, slots: usize) -> Duration {
+    let db = Database::migrated().await;
+    let lines = Lines::new(queues);
+    let specs: Vec<RawJobSpec> = (0..jobs)
+        .flat_map(|n| (0..queues).map(move |queue| Step { queue, n }))
+        .map(|step| {
+            let spec = JobSpecBuilder::new().queue_name(format!("queue {}", step.queue));
+            RawJobSpec::new("step", step, spec).unwrap()
+        })
+        .collect();
+    WorkerUtils::connect(&db.url()).unwrap().add_raw_jobs(&specs).await.unwrap();
+    let task = {
+        let lines = lines.clone();
+        move |ctx: WorkerContext| lines.clone().step(ctx)
+    };
+    // Whatever waits for a poll shows.
+    let rarely = Duration::from_secs(3600);
+    let options =
+        || options(&db).concurrency(slots).poll_interval(rarely).define_raw_job("step", task.clone());
+    let first = options().init().await.unwrap();
+    let second = options().init().await.unwrap();
+    let start = Instant::now();
+    let workers = [Running::with(first), Running::with(second)];
+    wait_until_empty(&workers[0].utils).await;
+    let time = start.elapsed();
+    for worker in workers {
+        worker.stop().await.unwrap();
+    }
+    assert_eq!(lines.overlaps.load(Ordering::SeqCst), 0, "two jobs of a queue at a time");
+    assert_eq!(lines.out_of_order.load(Ordering::SeqCst), 0, "jobs out of order");
+    assert!(lines.lines.iter().all(|line| line.next.load(Ordering::SeqCst) == jobs), "each ran");
+    time
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_jobs_of_one_queue_run_in_order_one_at_a_time() {
+    let time = run_in_queues(1, 10, 4).await;
+    println!("10 jobs in one queue took {time:?} (wanted of a release build: 100 ms)");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_jobs_of_a_hundred_queues_run_in_order_one_at_a_time_each() {
+    let time = run_in_queues(100, 100, 50).await;
+    let rate = 10_000.0 / time.as_secs_f64();
+    println!("10,000 jobs in 100 queues: {rate:.0} jobs/s (wanted of a release build: 3,000)");
+}

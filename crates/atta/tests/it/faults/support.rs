@@ -1,0 +1,230 @@
+//! Worker processes to kill, and the ledger in which their tasks leave what they did.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use atta::{LocalQueueConfig, WorkerContext, WorkerEvent, WorkerEvents, WorkerOptions, WorkerUtils};
+use serde::{Deserialize, Serialize};
+use testkit::{Database, Process, wait_for};
+use tokio_postgres::Client;
+
+/// Where a worker process finds its [`Setup`].
+const CHILD: &str = "ATTA_CHILD";
+
+/// How a worker of these tests is set up, in this process or in one of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Setup {
+    pub(crate) url: String,
+    /// Task identifiers; behind each of them is [`work`].
+    pub(crate) tasks: Vec<String>,
+    pub(crate) slots: usize,
+    pub(crate) local_queue: usize,
+    pub(crate) threshold: Duration,
+    pub(crate) grace: Duration,
+    pub(crate) poll: Duration,
+}
+
+impl Setup {
+    pub(crate) fn new(db: &Database) -> Setup {
+        Setup {
+            url: db.url(),
+            tasks: vec!["work".into()],
+            slots: 3,
+            local_queue: 0,
+            threshold: Duration::from_secs(2),
+            grace: Duration::from_secs(30),
+            poll: Duration::from_millis(200),
+        }
+    }
+
+    pub(crate) fn options(&self) -> WorkerOptions {
+        let mut options = WorkerOptions::default()
+            .database_url(&self.url)
+            .concurrency(self.slots)
+            .max_pg_conn(self.slots + 3)
+            .poll_interval(self.poll)
+            .recovery_threshold(self.threshold)
+            .shutdown_grace_period(self.grace)
+            .shutdown_abort_period(Duration::ZERO)
+            .listen_os_shutdown_signals(std::env::var_os(CHILD).is_some());
+        if self.local_queue > 0 {
+            options = options.local_queue(LocalQueueConfig::new(self.local_queue));
+        }
+        self.tasks.iter().fold(options, |options, task| options.define_raw_job(task, work))
+    }
+
+    /// A worker in a process of its own.
+    pub(crate) fn spawn(&self) -> Process {
+        let setup = serde_json::to_string(self).expect("a setup is JSON");
+        Process::of_this_test("faults::support::worker_process", CHILD, &setup)
+    }
+}
+
+#[test]
+#[ignore = "not a test, but the worker process that tests start and kill"]
+fn worker_process() {
+    let Ok(setup) = std::env::var(CHILD) else { return };
+    let setup: Setup = serde_json::from_str(&setup).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let worker = setup.options().init().await.unwrap();
+        let told = tokio::spawn(keep_events(worker.events(), worker.create_utils()));
+        worker.run().await.unwrap();
+        told.abort();
+    });
+}
+
+/// Writes down what a process' own worker says of lost claims.
+async fn keep_events(mut events: WorkerEvents, utils: WorkerUtils) {
+    while let Some(event) = events.next().await {
+        let WorkerEvent::ClaimLost { job } = event else { continue };
+        let client = utils.pool().get().await.expect("a connection");
+        let sql = "insert into public.lost_claims (pid, job_id) values ($1, $2)";
+        client.execute(sql, &[&pid(), &job.id()]).await.expect("a lost claim is written down");
+    }
+}
+
+/// What a job of these tests does.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Work {
+    /// It takes so long.
+    ms: u64,
+    /// So many attempts never end.
+    hangs: i16,
+    /// It never ends in any other process.
+    only_in: Option<u32>,
+}
+
+/// The task of these tests: writes down that it began, does what its payload says, writes down that it ended.
+pub(crate) async fn work(ctx: WorkerContext) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let work: Work = ctx.payload()?;
+    let job = ctx.job();
+    let sql = "insert into public.ledger (job_id, attempt, pid, worker_id, last_error)
+               values ($1, $2, $3, $4, $5) returning id";
+    let last_error = job.last_error();
+    let row = {
+        let client = ctx.pool().get().await?;
+        client.query_one(sql, &[&job.id(), &job.attempts(), &pid(), &ctx.worker_id(), &last_error]).await?
+    };
+    if job.attempts() <= work.hangs || work.only_in.is_some_and(|only| only != std::process::id()) {
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(Duration::from_millis(work.ms)).await;
+    let sql = "update public.ledger set ended_at = clock_timestamp() where id = $1";
+    ctx.pool().get().await?.execute(sql, &[&row.get::<_, i64>(0)]).await?;
+    Ok(())
+}
+
+fn pid() -> i32 {
+    i32::try_from(std::process::id()).expect("process ids are small")
+}
+
+/// One run of a job.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) job_id: i64,
+    pub(crate) attempt: i16,
+    pub(crate) pid: u32,
+    pub(crate) worker_id: String,
+    pub(crate) last_error: Option<String>,
+    pub(crate) has_ended: bool,
+}
+
+/// What all workers of a test did.
+pub(crate) struct Ledger {
+    pub(crate) client: Client,
+}
+
+impl Ledger {
+    pub(crate) async fn make(db: &Database) -> Ledger {
+        let client = db.client().await;
+        let sql = "create table public.ledger (
+                     id bigserial primary key,
+                     job_id bigint not null,
+                     attempt smallint not null,
+                     pid integer not null,
+                     worker_id text not null,
+                     last_error text,
+                     started_at timestamptz not null default clock_timestamp(),
+                     ended_at timestamptz
+                   );
+                   create table public.lost_claims (pid integer not null, job_id bigint not null)";
+        client.batch_execute(sql).await.expect("the ledger is made");
+        Ledger { client }
+    }
+
+    /// All runs in the order of their starts.
+    pub(crate) async fn runs(&self) -> Vec<Run> {
+        let sql =
+            "select job_id, attempt, pid, worker_id, last_error, ended_at from public.ledger order by id";
+        let rows = self.client.query(sql, &[]).await.expect("the ledger can be read");
+        rows.iter()
+            .map(|row| Run {
+                job_id: row.get(0),
+                attempt: row.get(1),
+                pid: u32::try_from(row.get::<_, i32>(2)).expect("a process id"),
+                worker_id: row.get(3),
+                last_error: row.get(4),
+                has_ended: row.get::<_, Option<chrono::DateTime<chrono::Utc>>>(5).is_some(),
+            })
+            .collect()
+    }
+
+    /// The runs of one job.
+    pub(crate) async fn runs_of(&self, job_id: i64) -> Vec<Run> {
+        self.runs().await.into_iter().filter(|run| run.job_id == job_id).collect()
+    }
+
+    /// Waits until a process has begun so many jobs.
+    pub(crate) async fn started_in(&self, pid: u32, count: usize) {
+        wait_for("jobs to begin", || async {
+            let begun = self.runs().await.iter().filter(|run| run.pid == pid).count();
+            (begun >= count).then_some(())
+        })
+        .await;
+    }
+
+    pub(crate) async fn count(&self, sql: &str) -> i64 {
+        self.client.query_one(sql, &[]).await.expect("it can be counted").get(0)
+    }
+
+    /// Waits until a count is so.
+    pub(crate) async fn counted(&self, what: &str, sql: &str, wanted: i64) {
+        wait_for(what, || async { (self.count(sql).await == wanted).then_some(()) }).await;
+    }
+}
+
+pub(crate) const LOCKED_JOBS: &str =
+    "select count(*) from graphile_worker._private_jobs where locked_at is not null or locked_by is not null";
+pub(crate) const LOCKED_QUEUES: &str = "select count(*) from graphile_worker._private_job_queues
+                                        where locked_at is not null or locked_by is not null";
+pub(crate) const JOBS: &str = "select count(*) from graphile_worker._private_jobs";
+
+/// How often each job was run in this process, by attempt.
+#[derive(Clone, Default)]
+pub(crate) struct Tally {
+    runs: Arc<Mutex<HashMap<i64, Vec<i16>>>>,
+}
+
+impl Tally {
+    pub(crate) fn note(&self, ctx: &WorkerContext) {
+        let mut runs = self.runs.lock().expect("nothing panics with it");
+        runs.entry(ctx.job().id()).or_default().push(ctx.job().attempts());
+    }
+
+    pub(crate) fn attempts_of(&self, job_id: i64) -> Vec<i16> {
+        self.runs.lock().expect("nothing panics with it").get(&job_id).cloned().unwrap_or_default()
+    }
+
+    /// How many jobs were run.
+    pub(crate) fn jobs(&self) -> usize {
+        self.runs.lock().expect("nothing panics with it").len()
+    }
+
+    /// How many jobs were run more than once.
+    pub(crate) fn repeated(&self) -> usize {
+        self.runs.lock().expect("nothing panics with it").values().filter(|runs| runs.len() > 1).count()
+    }
+}

@@ -1,0 +1,74 @@
+//! Wake-ups: none is lost, none is needed between jobs, and odd ones do no harm.
+
+use std::time::{Duration, Instant};
+
+use atta::{JobSpec, RawJobSpec, WorkerOptions, WorkerUtils};
+use serde_json::json;
+use testkit::Database;
+
+use crate::worker::support::{Reports, Running, options, wait_until_empty};
+
+/// Neither polls nor heartbeats help out: whatever waits for one waits until the test has failed.
+fn without_polls(db: &Database) -> WorkerOptions {
+    let rarely = Duration::from_secs(3600);
+    options(db).poll_interval(rarely).recovery_threshold(6 * rarely)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wake_up_is_lost_between_finding_nothing_and_going_to_sleep() {
+    let db = Database::migrated().await;
+    let mut reports = Reports::new();
+    let worker =
+        Running::start(without_polls(&db).define_raw_job("single", reports.task(|_| async {}))).await;
+    let mut longest = Duration::ZERO;
+    for n in 0..500 {
+        let job = worker.utils.add_raw_job("single", json!({}), JobSpec::default()).await.unwrap();
+        let start = Instant::now();
+        assert_eq!(reports.next().await.id(), job.id(), "job {n} starts");
+        longest = longest.max(start.elapsed());
+        // Comes at another point of the worker's way to sleep each time.
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2000))).await;
+    }
+    println!("500 single jobs each began within {longest:?} of being added");
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_drains_without_waiting_for_polls() {
+    let db = Database::migrated().await;
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    let job = RawJobSpec::new("backlog", json!({}), JobSpec::default()).unwrap();
+    utils.add_raw_jobs(&vec![job; 1000]).await.unwrap();
+    let options = without_polls(&db).concurrency(2);
+    let worker = Running::start(options.define_raw_job("backlog", |_| async {})).await;
+    let start = Instant::now();
+    wait_until_empty(&utils).await;
+    println!("a backlog of 1,000 jobs took two slots {:?}", start.elapsed());
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn notices_of_other_schemas_and_odd_ones_do_no_harm() {
+    let db = Database::migrated().await;
+    let mut client = db.client().await;
+    let other = atta::Schema::new("other \"schema\"").unwrap();
+    atta::migrate(&mut client, &other).await.unwrap();
+    let mut reports = Reports::new();
+    let worker = Running::start(without_polls(&db).define_raw_job("mine", reports.task(|_| async {}))).await;
+    worker.utils.add_raw_job("mine", json!({}), JobSpec::default()).await.unwrap();
+    reports.next().await;
+    let long = "x".repeat(7000);
+    for payload in ["", "null", "[]", "{", "\u{1}", r#"{"count":"many"}"#, r#"{"count":1e300}"#, &long] {
+        for channel in ["jobs:insert", "worker:migrate"] {
+            client.execute("select pg_notify($1, $2)", &[&channel, &payload]).await.unwrap();
+        }
+    }
+    let known = r#"{"migrationNumber":19,"breaking":true}"#;
+    client.execute("select pg_notify('worker:migrate', $1)", &[&known]).await.unwrap();
+    client.execute(r#"select "other ""schema""".add_job('mine')"#, &[]).await.unwrap();
+    let job = worker.utils.add_raw_job("mine", json!({}), JobSpec::default()).await.unwrap();
+    assert_eq!(reports.next().await.id(), job.id());
+    wait_until_empty(&worker.utils).await;
+    worker.stop().await.unwrap();
+    assert!(reports.is_empty(), "the other schema's job is not ours");
+}
