@@ -47,7 +47,7 @@ pub use task::{
 };
 pub use utils::{AddJobs, CleanupTask, JobCounts, JobFilter, JobState, RawJobSpec, WorkerUtils};
 pub use worker::{
-    ForbiddenFlags, IntoCron, LocalQueueConfig, RefetchDelay, Worker, WorkerHandle, WorkerOptions,
+    Claims, ForbiddenFlags, IntoCron, LocalQueueConfig, RefetchDelay, Worker, WorkerHandle, WorkerOptions,
 };
 
 /// What most functions of this crate return.

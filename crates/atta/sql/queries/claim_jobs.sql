@@ -1,8 +1,9 @@
 -- Claims due jobs durably: they and their queues are marked as this worker's, and their attempts count.
--- $1 the worker, $2 the task identifiers, $3 forbidden flags, $4 the time or null for the database's, $5 how many.
+-- $1 the worker, $2 the tasks whose queued jobs are wanted, $3 forbidden flags, $4 the time or null for the database's,
+-- $5 how many, $6 the tasks whose jobs without a queue are wanted: some of $2, as the others are held instead.
 -- Locks the queues and jobs that it takes and skips what others hold; never waits. Jobs without a queue come from
--- jobs_no_queue_index in order; each queue that has jobs is
--- jumped to, and its first job read, along _atta_jobs_queue_index.
+-- jobs_no_queue_index in order; each queue that has jobs is jumped to, and its first job read, along
+-- _atta_jobs_queue_index.
 with recursive task as materialized (
   select task.id, task.identifier
   from {schema}._private_tasks as task
@@ -13,7 +14,7 @@ with recursive task as materialized (
   where job.is_available = true
     and job.job_queue_id is null
     and job.run_at <= coalesce($4::timestamptz, now())
-    and job.task_id = any (array(select task.id from task))
+    and job.task_id = any (array(select task.id from task where task.identifier = any ($6::text[])))
     and (job.flags ?| $3::text[]) is not true
   order by job.priority, job.run_at
   limit $5::bigint

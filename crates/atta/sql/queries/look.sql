@@ -1,5 +1,6 @@
--- The one statement of an idle worker: says that it is alive, asks whether one of the others is not, and how long it
--- is until the next job that it could take (in seconds; negative if one is due, null if there is none).
+-- The one statement of an idle worker: says that it is alive, asks whether one of the others is not, how
+-- many died lately, whose functions add jobs, and how long it is until the next job that it could take (in seconds;
+-- negative if one is due, null if there is none).
 -- $1 the task identifiers, $2 forbidden flags, $3 the time or null for the database's, $4 the worker, $5 the seconds
 -- after which a silent worker is dead. Locks the worker's own row.
 -- Jumps from priority to priority along jobs_main_index, and reads the first fitting job of each.
@@ -40,6 +41,19 @@ select
     where worker.heartbeat_at < now() - $5::float8 * interval '1 second'
       and worker.id <> $4::text
   ) as others_are_silent,
+  (
+    select count(*)
+    from {schema}._atta_deaths as death
+    where death.found_at > now() - interval '5 minutes'
+  ) as recent_deaths,
+  (
+    select count(*) = 2
+    from pg_proc as function
+    join pg_namespace as namespace on namespace.oid = function.pronamespace
+    where namespace.nspname = {schema_text}
+      and function.proname in ('add_job', 'add_jobs')
+      and position('atta functions, revision' in function.prosrc) > 0
+  ) as functions_are_ours,
   extract(epoch from (
     least(min(next.run_at), coalesce($3::timestamptz, now()) + interval '1 day')
       - coalesce($3::timestamptz, now())

@@ -15,7 +15,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
 use super::backoff::Backoff;
-use super::run::{Failure, Finished, Outcome};
+use super::run::{Finished, Outcome};
 use crate::db::pool;
 use crate::event::WorkerEvent;
 use crate::{Error, Result, Retry};
@@ -45,7 +45,9 @@ impl Kind {
 /// Writes the outcomes, however long that takes; then, and only then, tells of them.
 ///
 /// Gives up only when the worker leaves without its database; then the locks stay for the recovery to find.
-pub(crate) async fn release(shared: &Arc<Shared>, finished: Vec<Finished>) {
+///
+/// `in_doubt` says that these jobs may have been written already, over a connection that was lost.
+pub(crate) async fn release(shared: &Arc<Shared>, finished: Vec<Finished>, in_doubt: bool) {
     let (mut completed, mut failed, mut interrupted, mut returned) = (vec![], vec![], vec![], vec![]);
     for one in finished {
         match Kind::of(&one) {
@@ -56,18 +58,17 @@ pub(crate) async fn release(shared: &Arc<Shared>, finished: Vec<Finished>) {
         }
     }
     tokio::join!(
-        release_kind(shared, Kind::Complete, completed),
-        release_kind(shared, Kind::Fail, failed),
-        release_kind(shared, Kind::Interrupt, interrupted),
-        release_kind(shared, Kind::Return, returned),
+        release_kind(shared, Kind::Complete, completed, in_doubt),
+        release_kind(shared, Kind::Fail, failed, in_doubt),
+        release_kind(shared, Kind::Interrupt, interrupted, in_doubt),
+        release_kind(shared, Kind::Return, returned, in_doubt),
     );
 }
 
-async fn release_kind(shared: &Arc<Shared>, kind: Kind, mut left: Vec<Finished>) {
+async fn release_kind(shared: &Arc<Shared>, kind: Kind, mut left: Vec<Finished>, mut in_doubt: bool) {
     let mut backoff = Backoff::default();
     // After a lost connection nobody knows whether the last try was written: a job that is no longer ours then is
     // taken to be so by our own doing.
-    let mut in_doubt = false;
     while !left.is_empty() {
         match write(shared, kind, &left).await {
             Ok(owned) => return tell(shared, left, &owned, in_doubt),
@@ -113,7 +114,12 @@ async fn write(shared: &Shared, kind: Kind, finished: &[Finished]) -> Result<Vec
             let sql = if queued { &shared.sql.complete_claimed_queued } else { &shared.sql.complete_claimed };
             query(shared, &client, "completing jobs", sql, &ids, &[]).await
         }
-        Kind::Fail => fail(shared, &client, &ids, finished).await,
+        Kind::Fail => {
+            let failures = Failures::of(finished);
+            let columns = failures.parameters();
+            query(shared, &client, "failing jobs", &shared.sql.fail_claimed, &failures.ids, &columns[1..])
+                .await
+        }
         Kind::Interrupt => give_back(shared, &client, &ids, shared.interrupted_job_retry_delay).await,
         Kind::Return => give_back(shared, &client, &ids, Duration::ZERO).await,
     }
@@ -135,31 +141,49 @@ async fn give_back(shared: &Shared, client: &Object, ids: &[i64], delay: Duratio
     query(shared, client, "returning jobs", &shared.sql.return_claimed, ids, &[(&delay, Type::FLOAT8)]).await
 }
 
-async fn fail(shared: &Shared, client: &Object, ids: &[i64], finished: &[Finished]) -> Result<Vec<i64>> {
-    let failures: Vec<&Failure> = finished
-        .iter()
-        .filter_map(|one| match &one.outcome {
-            Outcome::Failed(failure) => Some(failure),
-            _ => None,
-        })
-        .collect();
-    let errors: Vec<&str> = failures.iter().map(|failure| &*failure.error).collect();
-    let payloads: Vec<Option<&str>> = failures.iter().map(|failure| failure.payload.as_deref()).collect();
-    let (mut delays, mut times, mut given_up) = (Vec::new(), Vec::new(), Vec::new());
-    for failure in &failures {
-        let (delay, time, never) = plan(failure.retry);
-        delays.push(delay);
-        times.push(time);
-        given_up.push(never);
+/// Failures as columns, an entry a job.
+pub(crate) struct Failures<'a> {
+    pub(crate) ids: Vec<i64>,
+    errors: Vec<&'a str>,
+    payloads: Vec<Option<&'a str>>,
+    delays: Vec<Option<f64>>,
+    times: Vec<Option<DateTime<Utc>>>,
+    given_up: Vec<bool>,
+}
+
+impl<'a> Failures<'a> {
+    pub(crate) fn of(finished: &'a [Finished]) -> Failures<'a> {
+        let mut columns = Failures {
+            ids: vec![],
+            errors: vec![],
+            payloads: vec![],
+            delays: vec![],
+            times: vec![],
+            given_up: vec![],
+        };
+        for Finished { job, outcome, .. } in finished {
+            let Outcome::Failed(failure) = outcome else { continue };
+            let (delay, time, never) = plan(failure.retry);
+            columns.ids.push(job.id);
+            columns.errors.push(&failure.error);
+            columns.payloads.push(failure.payload.as_deref());
+            columns.delays.push(delay);
+            columns.times.push(time);
+            columns.given_up.push(never);
+        }
+        columns
     }
-    let more: [(&(dyn ToSql + Sync), Type); 5] = [
-        (&errors, Type::TEXT_ARRAY),
-        (&payloads, Type::TEXT_ARRAY),
-        (&delays, Type::FLOAT8_ARRAY),
-        (&times, Type::TIMESTAMPTZ_ARRAY),
-        (&given_up, Type::BOOL_ARRAY),
-    ];
-    query(shared, client, "failing jobs", &shared.sql.fail_claimed, ids, &more).await
+
+    pub(crate) fn parameters(&self) -> [(&(dyn ToSql + Sync), Type); 6] {
+        [
+            (&self.ids, Type::INT8_ARRAY),
+            (&self.errors, Type::TEXT_ARRAY),
+            (&self.payloads, Type::TEXT_ARRAY),
+            (&self.delays, Type::FLOAT8_ARRAY),
+            (&self.times, Type::TIMESTAMPTZ_ARRAY),
+            (&self.given_up, Type::BOOL_ARRAY),
+        ]
+    }
 }
 
 /// A delay in seconds, a time, and whether to give up.
@@ -190,7 +214,7 @@ async fn query(
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Events at once, hooks in a task of their own: a slow hook holds nobody up.
+/// Tells of what is written, and apart from that of the jobs that were no longer ours.
 fn tell(shared: &Arc<Shared>, mut finished: Vec<Finished>, owned: &[i64], in_doubt: bool) {
     if owned.len() < finished.len() && !in_doubt {
         let owned: HashSet<i64> = owned.iter().copied().collect();
@@ -203,6 +227,11 @@ fn tell(shared: &Arc<Shared>, mut finished: Vec<Finished>, owned: &[i64], in_dou
             shared.events.send(|| WorkerEvent::ClaimLost { job: lost.job });
         }
     }
+    tell_all(shared, finished);
+}
+
+/// Events at once, hooks in a task of their own: a slow hook holds nobody up.
+pub(crate) fn tell_all(shared: &Arc<Shared>, finished: Vec<Finished>) {
     for one in &finished {
         tell_event(shared, one);
     }
@@ -228,7 +257,7 @@ fn tell(shared: &Arc<Shared>, mut finished: Vec<Finished>, owned: &[i64], in_dou
     }
 }
 
-fn tell_event(shared: &Shared, Finished { job, outcome, duration }: &Finished) {
+fn tell_event(shared: &Shared, Finished { job, outcome, duration, .. }: &Finished) {
     let events = &shared.events;
     match outcome {
         Outcome::Completed => {

@@ -49,6 +49,16 @@ pub(crate) struct Finished {
     pub(crate) job: Arc<Job>,
     pub(crate) outcome: Outcome,
     pub(crate) duration: Duration,
+    pub(crate) claim: Claim,
+}
+
+/// How a job is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// Its row says so.
+    Durable,
+    /// This lane's transaction holds it; or held it, and has made it durable since.
+    Held(u64),
 }
 
 type TaskFuture = Pin<Box<dyn Future<Output = Result<(), Unfinished>> + Send>>;
@@ -132,7 +142,7 @@ impl fmt::Debug for Tasks {
 }
 
 /// Runs a job to its end, or until the worker aborts.
-pub(crate) async fn run_job(shared: &Arc<Shared>, job: Arc<Job>) -> Finished {
+pub(crate) async fn run_job(shared: &Arc<Shared>, job: Arc<Job>, claim: Claim) -> Finished {
     let start = Instant::now();
     shared.events.send(|| WorkerEvent::JobStarted { job: job.clone() });
     let outcome = match shared.tasks.tasks.get(job.task_identifier()) {
@@ -152,7 +162,7 @@ pub(crate) async fn run_job(shared: &Arc<Shared>, job: Arc<Job>) -> Finished {
             Outcome::Failed(Failure { error: error.into(), retry: Retry::Backoff, payload: None })
         }
     };
-    Finished { job, outcome, duration: start.elapsed() }
+    Finished { job, outcome, duration: start.elapsed(), claim }
 }
 
 async fn call(shared: &Arc<Shared>, job: &Arc<Job>, task: &Task) -> Outcome {

@@ -1,7 +1,9 @@
 //! What all parts of a worker share, and none of them changes.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -34,6 +36,10 @@ pub(crate) struct Shared {
     pub(crate) events: EventSender,
     pub(crate) hooks: HookList,
     pub(crate) hook_tasks: TaskTracker,
+    /// Whether jobs may be held: not while the fleet is under suspicion, or another tool's functions are in place.
+    pub(crate) may_hold: AtomicBool,
+    /// Identifiers by the ids of tasks. An id is never given to another task, so this is true for ever.
+    pub(crate) task_names: Mutex<HashMap<i32, Arc<str>>>,
     /// The time, when it is not the database's.
     pub(crate) clock: Option<Clock>,
     pub(crate) poll_interval: Duration,
@@ -56,6 +62,20 @@ impl Shared {
     /// The time to go by, if it is not the database's.
     pub(crate) fn local_now(&self) -> Option<DateTime<Utc>> {
         self.clock.as_ref().map(Clock::now)
+    }
+
+    /// Prepares a statement where that is possible, so that the next query of it is sent at once.
+    pub(crate) async fn prepare(
+        &self,
+        client: &Object,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<(), tokio_postgres::Error> {
+        if self.use_prepared {
+            let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
+            client.prepare_typed_cached(sql, &types).await?;
+        }
+        Ok(())
     }
 
     /// One round trip: prepared once a connection where that is possible, and unnamed where it is not.
@@ -85,6 +105,13 @@ impl fmt::Debug for Shared {
 #[derive(Debug)]
 pub(crate) struct Statements {
     pub(crate) claim_jobs: String,
+    pub(crate) pick_jobs: String,
+    pub(crate) read_tasks: String,
+    pub(crate) complete_held: String,
+    pub(crate) fail_held: String,
+    pub(crate) harden_held: String,
+    pub(crate) postpone_held: String,
+    pub(crate) harden_untouched: String,
     pub(crate) complete_claimed: String,
     pub(crate) complete_claimed_queued: String,
     pub(crate) fail_claimed: String,
@@ -102,6 +129,13 @@ impl Statements {
     pub(crate) fn new(schema: &Schema) -> Statements {
         Statements {
             claim_jobs: schema.fill(include_str!("../../sql/queries/claim_jobs.sql")),
+            pick_jobs: schema.fill(include_str!("../../sql/queries/pick_jobs.sql")),
+            read_tasks: schema.fill(include_str!("../../sql/queries/read_tasks.sql")),
+            complete_held: schema.fill(include_str!("../../sql/queries/complete_held.sql")),
+            fail_held: schema.fill(include_str!("../../sql/queries/fail_held.sql")),
+            harden_held: schema.fill(include_str!("../../sql/queries/harden_held.sql")),
+            postpone_held: schema.fill(include_str!("../../sql/queries/postpone_held.sql")),
+            harden_untouched: schema.fill(include_str!("../../sql/queries/harden_untouched.sql")),
             complete_claimed: schema.fill(include_str!("../../sql/queries/complete_claimed.sql")),
             complete_claimed_queued: schema
                 .fill(include_str!("../../sql/queries/complete_claimed_queued.sql")),

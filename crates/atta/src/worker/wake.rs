@@ -7,6 +7,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
@@ -29,6 +30,10 @@ pub(crate) enum Wake {
     /// The schema has become one that we can't work with.
     Stop(String),
 }
+
+/// So many unclean deaths within five minutes, and a job may be to blame: it is found by claiming durably, since then
+/// its attempts count although it kills its worker.
+const SUSPICIOUS_DEATHS: i64 = 2;
 
 /// However often a look is asked for, there is this much time between two.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
@@ -135,6 +140,8 @@ fn breaking_revision(payload: &str) -> Option<i64> {
 struct Look {
     is_registered: bool,
     others_are_silent: bool,
+    recent_deaths: i64,
+    functions_are_ours: bool,
     /// Seconds from now; negative if a job is due.
     next_due: Option<f64>,
 }
@@ -154,6 +161,11 @@ pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked:
                     shared.events.send(|| WorkerEvent::Revived);
                 }
                 last_beat = Instant::now();
+                let may_hold = seen.functions_are_ours && seen.recent_deaths < SUSPICIOUS_DEATHS;
+                if shared.may_hold.swap(may_hold, Ordering::Relaxed) && !may_hold {
+                    let (deaths, ours) = (seen.recent_deaths, seen.functions_are_ours);
+                    tracing::warn!(deaths, functions_are_ours = ours, "claiming durably only, for now");
+                }
                 recovery::after_look(&shared, seen.is_registered, seen.others_are_silent).await;
                 let due =
                     seen.next_due.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.max(0.0)));
@@ -197,6 +209,8 @@ async fn look(shared: &Shared) -> Result<Look> {
     Ok(Look {
         is_registered: row.get("is_registered"),
         others_are_silent: row.get("others_are_silent"),
+        recent_deaths: row.get("recent_deaths"),
+        functions_are_ours: row.get("functions_are_ours"),
         next_due: row.get("next_due"),
     })
 }

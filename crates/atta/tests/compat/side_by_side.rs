@@ -3,10 +3,10 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use atta::{JobSpec, JobSpecBuilder, WorkerContext, WorkerHandle, WorkerOptions, WorkerUtils};
+use atta::{JobFilter, JobSpec, JobSpecBuilder, WorkerContext, WorkerHandle, WorkerOptions, WorkerUtils};
 use chrono::{DateTime, Utc};
 use serde_json::json;
-use testkit::{Database, Process, wait_for};
+use testkit::{DEADLINE, Database, Process, wait_for};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
@@ -64,10 +64,12 @@ impl Pair {
     }
 
     async fn until_no_job_is_left(&self) {
-        wait_for("all jobs to be done", || async {
+        let done = wait_for("all jobs to be done", || async {
             (self.utils.count_jobs().await.expect("jobs are counted").total() == 0).then_some(())
-        })
-        .await;
+        });
+        if tokio::time::timeout(DEADLINE / 2, done).await.is_err() {
+            panic!("jobs are left: {:#?}", self.utils.list_jobs(&JobFilter::default()).await);
+        }
         let twice = "select count(*) from public.ledger where attempt <> 1 or ended_at is null";
         assert_eq!(self.count(twice).await, 0, "each ran once");
     }

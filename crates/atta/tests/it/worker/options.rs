@@ -35,14 +35,13 @@ async fn all_mistakes_are_in_one_error() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_an_error_at_the_start() {
-    let start = WorkerOptions::default()
-        .database_url("postgres://postgres:secret@127.0.0.1:1/app")
-        .define_raw_job("noop", |_| async {})
-        .init();
+async fn what_no_waiting_cures_is_an_error_at_the_start() {
+    let db = Database::empty().await;
+    let url = db.url().replace("postgres@", "nobody_we_know:secret@");
+    let start = WorkerOptions::default().database_url(url).define_raw_job("noop", |_| async {}).init();
     let error = start.await.unwrap_err();
-    assert!(error.is_transient(), "{error}");
-    assert!(!error.to_string().contains("secret"), "{error}");
+    assert_eq!(error.db_code(), Some("28000"), "{error}");
+    assert!(!error.is_transient() && !error.to_string().contains("secret"), "{error}");
 }
 
 #[tokio::test]

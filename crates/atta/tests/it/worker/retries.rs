@@ -27,9 +27,12 @@ async fn delay_after(attempts: i16) -> f64 {
 
 #[tokio::test]
 async fn failed_job_waits_longer_each_time() {
+    // The table of delays in Graphile's README, in seconds.
     let table =
-        [2.718, 7.389, 20.086, 54.598, 148.413, 403.429, 1096.633, 2980.958, 8103.084, 22026.466, 22026.466];
-    for (attempts, expected) in table.into_iter().enumerate() {
+        ["2.718", "7.389", "20.085", "54.598", "148.413", "403.428", "1096.633", "2980.957", "8103.083"];
+    let table = table.into_iter().chain(["22026.465", "22026.465"]);
+    for (attempts, expected) in table.enumerate() {
+        let expected: f64 = expected.parse().unwrap();
         let delay = delay_after(attempts as i16).await;
         assert!((expected..expected + 60.0).contains(&(delay + 0.001)), "after {attempts}: {delay}");
     }

@@ -1,0 +1,5 @@
+-- Turns held claims into durable ones: the jobs go on after this transaction has ended. $1 the worker, $2 the ids.
+-- Primary key.
+update {schema}._private_jobs as job
+set attempts = job.attempts + 1, locked_by = $1::text, locked_at = now()
+where job.id = any ($2::bigint[])

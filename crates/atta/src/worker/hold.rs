@@ -1,0 +1,286 @@
+//! Held claims: jobs that a transaction keeps by row locks alone, from their pick to what became of them.
+//!
+//! A lane opens a transaction and picks; nobody else can take those jobs, Node's workers neither, and nothing was
+//! written. They run. When all have ended, or the budget of the transaction is over, the lane settles: it deletes the
+//! completed, writes down the failed, turns those that still run into durable claims, and commits. What was picked
+//! and not begun is free again by that, at no cost. A worker that dies frees everything at once.
+//!
+//! If the connection is lost meanwhile, so are the row locks. Then the lane claims over another connection whatever
+//! nobody has touched since, durably, and releases that in the usual way. So a job runs a second time only if its
+//! connection was lost while it was held and another worker won the race for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use deadpool_postgres::Object;
+use futures_util::future::join;
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::types::{ToSql, Type};
+
+use super::Shared;
+use super::backoff::Backoff;
+use super::claim;
+use super::release::{self, Failures};
+use super::run::{Finished, Outcome};
+use crate::db::pool;
+use crate::{Error, Job, Result};
+
+/// Ends a transaction of ours that hears nothing from us, because our process is stopped, say.
+const BEGIN: &str =
+    "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'";
+
+/// Jobs that a lane holds, and where it waits for what becomes of them.
+pub(crate) struct Picked {
+    pub(crate) lane: u64,
+    /// Whether there were as many as it asked for, so that there may be more.
+    pub(crate) is_full: bool,
+    pub(crate) jobs: Vec<Arc<Job>>,
+    pub(crate) settle: oneshot::Sender<Settlement>,
+}
+
+/// What became of held jobs; those in neither list were not begun.
+pub(crate) struct Settlement {
+    pub(crate) finished: Vec<Finished>,
+    pub(crate) running: Vec<Arc<Job>>,
+}
+
+/// Where a pick begins to look.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Cursor {
+    pub(crate) priority: i16,
+    /// None is before every time.
+    pub(crate) run_at: Option<DateTime<Utc>>,
+}
+
+impl Cursor {
+    /// Before every job.
+    pub(crate) const START: Cursor = Cursor { priority: i16::MIN, run_at: None };
+}
+
+/// What a lane should pick.
+pub(crate) struct Wanted {
+    pub(crate) lane: u64,
+    pub(crate) count: usize,
+    pub(crate) task_identifiers: Vec<String>,
+    pub(crate) from: Cursor,
+}
+
+/// Picks, waits for what becomes of it, and settles. Gives back how many it picked, and how long that took.
+pub(crate) async fn hold(
+    shared: &Arc<Shared>,
+    wanted: Wanted,
+    picked: &mpsc::Sender<Picked>,
+) -> Result<(usize, Duration)> {
+    let client = pool::get(shared.utils.pool(), "claiming jobs").await?;
+    let start = Instant::now();
+    let jobs = match pick(shared, &client, &wanted).await {
+        Ok(jobs) => jobs,
+        Err(error) => {
+            discard(client);
+            return Err(error);
+        }
+    };
+    let (count, took) = (jobs.len(), start.elapsed());
+    if jobs.is_empty() {
+        if client.batch_execute("commit").await.is_err() {
+            discard(client);
+        }
+        return Ok((0, took));
+    }
+    let (settle, settlement) = oneshot::channel();
+    let sent = picked.send(Picked { lane: wanted.lane, is_full: count == wanted.count, jobs, settle }).await;
+    // Both ends are in one loop; if it is gone, so are the jobs.
+    let (Ok(()), Ok(settlement)) = (sent, settlement.await) else {
+        discard(client);
+        return Ok((count, took));
+    };
+    match write(shared, &client, &settlement).await {
+        Ok(()) => release::tell_all(shared, settlement.finished),
+        Err((error, in_doubt)) => {
+            tracing::warn!(%error, "could not settle held jobs, claiming them anew");
+            discard(client);
+            settle_elsewhere(shared, settlement, in_doubt).await;
+        }
+    }
+    Ok((count, took))
+}
+
+/// Closes a connection whose transaction is in no known state; the pool must not hand it out again.
+fn discard(client: Object) {
+    drop(Object::take(client));
+}
+
+async fn pick(shared: &Shared, client: &Object, wanted: &Wanted) -> Result<Vec<Arc<Job>>> {
+    let forbidden = shared.forbidden_flags.now().await;
+    let now = shared.local_now();
+    let limit = i64::try_from(wanted.count).unwrap_or(i64::MAX);
+    let parameters: [(&(dyn ToSql + Sync), Type); 6] = [
+        (&wanted.task_identifiers, Type::TEXT_ARRAY),
+        (&forbidden, Type::TEXT_ARRAY),
+        (&now, Type::TIMESTAMPTZ),
+        (&limit, Type::INT8),
+        (&wanted.from.priority, Type::INT2),
+        (&wanted.from.run_at, Type::TIMESTAMPTZ),
+    ];
+    shared.prepare(client, &shared.sql.pick_jobs, &parameters).await.map_err(failed)?;
+    // One round trip: both are sent before the first is answered, in this order.
+    let (begun, rows) =
+        join(client.batch_execute(BEGIN), shared.query(client, &shared.sql.pick_jobs, &parameters)).await;
+    begun.map_err(failed)?;
+    let rows = rows.map_err(failed)?;
+    claim::read_picked(shared, client, &rows).await
+}
+
+fn failed(error: tokio_postgres::Error) -> Error {
+    Error::database("claiming jobs", error)
+}
+
+/// Writes the settlement and commits. On failure also says whether the commit may have come through.
+async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Result<(), (Error, bool)> {
+    let failed = |error| (Error::database("settling held jobs", error), false);
+    let ids_of = |is: fn(&Outcome) -> bool| -> Vec<i64> {
+        settlement.finished.iter().filter(|one| is(&one.outcome)).map(|one| one.job.id).collect()
+    };
+    let failures = Failures::of(&settlement.finished);
+    if !failures.ids.is_empty() {
+        shared.query(client, &shared.sql.fail_held, &failures.parameters()).await.map_err(failed)?;
+    }
+    let running: Vec<i64> = settlement.running.iter().map(|job| job.id).collect();
+    if !running.is_empty() {
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&&*shared.worker_id, Type::TEXT), (&running, Type::INT8_ARRAY)];
+        shared.query(client, &shared.sql.harden_held, &parameters).await.map_err(failed)?;
+    }
+    let interrupted = ids_of(|outcome| matches!(outcome, Outcome::Interrupted));
+    if !interrupted.is_empty() && !shared.interrupted_job_retry_delay.is_zero() {
+        let delay = shared.interrupted_job_retry_delay.as_secs_f64();
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&interrupted, Type::INT8_ARRAY), (&delay, Type::FLOAT8)];
+        shared.query(client, &shared.sql.postpone_held, &parameters).await.map_err(failed)?;
+    }
+    let completed = ids_of(|outcome| matches!(outcome, Outcome::Completed));
+    let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&completed, Type::INT8_ARRAY)];
+    shared.prepare(client, &shared.sql.complete_held, &parameters).await.map_err(failed)?;
+    let (deleted, committed) =
+        join(shared.query(client, &shared.sql.complete_held, &parameters), client.batch_execute("commit"))
+            .await;
+    deleted.map_err(failed)?;
+    committed.map_err(|error| (Error::database("settling held jobs", error), true))
+}
+
+/// After a lost connection: what nobody has touched since becomes ours durably, and is released in the usual way.
+async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt: bool) {
+    let Settlement { mut finished, running } = settlement;
+    // These are free already.
+    finished.retain(|one| !matches!(one.outcome, Outcome::Interrupted | Outcome::NotStarted));
+    let jobs: Vec<&Arc<Job>> = finished.iter().map(|one| &one.job).chain(&running).collect();
+    let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
+    let attempts: Vec<i16> = jobs.iter().map(|job| job.attempts - 1).collect();
+    let mut backoff = Backoff::default();
+    while let Err(error) = harden_untouched(shared, &ids, &attempts).await {
+        tracing::warn!(%error, jobs = ids.len(), "could not claim lost jobs anew, trying again");
+        tokio::select! {
+            () = tokio::time::sleep(backoff.next()) => {}
+            () = shared.leave.cancelled() => return,
+        }
+    }
+    release::release(shared, finished, in_doubt).await;
+}
+
+async fn harden_untouched(shared: &Shared, ids: &[i64], attempts: &[i16]) -> Result<()> {
+    let client = pool::get(shared.utils.pool(), "claiming lost jobs anew").await?;
+    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&&*shared.worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY), (&attempts, Type::INT2_ARRAY)];
+    let rows = shared.query(&client, &shared.sql.harden_untouched, &parameters).await;
+    rows.map(drop).map_err(|error| Error::database("claiming lost jobs anew", error))
+}
+
+/// How many jobs to pick: as many as begin and end within the budget. Grows while they do, shrinks to what did.
+#[derive(Debug)]
+pub(crate) struct Size {
+    least: usize,
+    now: usize,
+}
+
+/// A larger batch gains nothing more.
+const MOST: usize = 1000;
+
+impl Size {
+    /// Work that nobody knows yet is taken as it can be begun at once.
+    pub(crate) fn new(slots: usize) -> Size {
+        Size { least: slots.clamp(1, MOST), now: slots.clamp(1, MOST) }
+    }
+
+    pub(crate) fn get(&self) -> usize {
+        self.now
+    }
+
+    /// A batch of `picked` jobs, of which `finished` ended, took this part of its budget.
+    pub(crate) fn learn(&mut self, picked: usize, finished: usize, part_of_budget: f64) {
+        if finished < picked {
+            self.now = finished.clamp(self.least, MOST);
+        } else if part_of_budget < 0.5 && picked >= self.now {
+            self.now = (self.now * 2).min(MOST);
+        } else if part_of_budget > 0.8 {
+            self.now = (self.now * 3 / 4).max(self.least);
+        }
+    }
+}
+
+/// How long the jobs of each task take, so that slow ones are claimed durably from the start.
+#[derive(Debug, Default)]
+pub(crate) struct Durations {
+    averages: HashMap<Arc<str>, f64>,
+}
+
+impl Durations {
+    pub(crate) fn learn(&mut self, task_identifier: &str, took: Duration) {
+        let took = took.as_secs_f64();
+        match self.averages.get_mut(task_identifier) {
+            Some(average) => *average += (took - *average) / 8.0,
+            None => drop(self.averages.insert(task_identifier.into(), took)),
+        }
+    }
+
+    pub(crate) fn is_slow(&self, task_identifier: &str, budget: Duration) -> bool {
+        self.averages.get(task_identifier).is_some_and(|average| *average > budget.as_secs_f64() / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_while_all_is_done_early_and_shrinks_to_what_is_done_in_time() {
+        let mut size = Size::new(4);
+        for expected in [8, 16, 32, 64, 128, 256, 512, 1000, 1000] {
+            size.learn(size.get(), size.get(), 0.1);
+            assert_eq!(size.get(), expected);
+        }
+        size.learn(1000, 300, 1.0);
+        assert_eq!(size.get(), 300);
+        size.learn(300, 0, 1.0);
+        assert_eq!(size.get(), 4);
+        // A batch that was not full says nothing about a larger one.
+        size.learn(2, 2, 0.0);
+        assert_eq!(size.get(), 4);
+    }
+
+    #[test]
+    fn a_task_is_slow_by_its_average() {
+        let mut durations = Durations::default();
+        let budget = Duration::from_millis(50);
+        assert!(!durations.is_slow("t", budget));
+        for _ in 0..20 {
+            durations.learn("t", Duration::from_millis(100));
+        }
+        assert!(durations.is_slow("t", budget));
+        for _ in 0..20 {
+            durations.learn("t", Duration::from_millis(1));
+        }
+        assert!(!durations.is_slow("t", budget));
+    }
+}
