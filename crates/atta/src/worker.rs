@@ -176,7 +176,7 @@ enum Errand {
     /// Releases and durable claims.
     Durable { asked: usize, took: Duration, claimed: Option<Result<Vec<Job>>> },
     /// How many jobs were picked and settled, and how long the pick took.
-    Held { asked: usize, from: Cursor, picked: Result<(usize, Duration)> },
+    Held { lane: u64, asked: usize, from: Cursor, picked: Result<(usize, Duration)> },
     /// Gave back what a claim in doubt may have taken.
     ClearedUp(Result<()>),
     /// Something that needs no answer.
@@ -237,6 +237,9 @@ struct Loop {
     picked_sender: mpsc::Sender<Picked>,
     picked: mpsc::Receiver<Picked>,
     batches: HashMap<u64, Batch>,
+    /// By lane: what finished after its batch was settled, and before that is committed. Only then is it durably ours,
+    /// and only then can it be released.
+    settling: HashMap<u64, Vec<Finished>>,
     next_lane: u64,
     size: Size,
     durations: Durations,
@@ -283,6 +286,7 @@ impl Loop {
             picked_sender,
             picked,
             batches: HashMap::new(),
+            settling: HashMap::new(),
             next_lane: 0,
             durations: Durations::default(),
             cursor: Cursor::START,
@@ -373,12 +377,13 @@ impl Loop {
         let from = if now >= self.from_start_at { Cursor::START } else { self.cursor };
         let asked = self.size.get();
         let task_identifiers = self.tasks(|is_slow| !is_slow);
-        let wanted = Wanted { lane: self.next_lane, count: asked, task_identifiers, from };
+        let lane = self.next_lane;
+        let wanted = Wanted { lane, count: asked, task_identifiers, from };
         let (shared, picked) = (self.shared.clone(), self.picked_sender.clone());
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.lanes.spawn(async move {
             let picked = hold::hold(&shared, wanted, &picked).await;
-            Errand::Held { asked, from, picked }
+            Errand::Held { lane, asked, from, picked }
         });
     }
 
@@ -420,8 +425,11 @@ impl Loop {
                     Some(Err(error)) => self.on_claim_error(error, Claims::Durable),
                 }
             }
-            Ok(Errand::Held { asked, from, picked }) => {
+            Ok(Errand::Held { lane, asked, from, picked }) => {
                 self.held.away -= 1;
+                for finished in self.settling.remove(&lane).unwrap_or_default() {
+                    self.on_durable_finished(finished);
+                }
                 match picked {
                     Ok((count, took)) => self.on_settled(asked, from, count, took),
                     Err(error) => self.on_claim_error(error, Claims::Held),
@@ -464,6 +472,11 @@ impl Loop {
     }
 
     fn on_picked(&mut self, Picked { lane, is_full, jobs, settle }: Picked) {
+        if self.shutdown.has_begun() {
+            // Too late to begin them: the end of the transaction frees them.
+            let _ = settle.send(Settlement { finished: Vec::new(), running: Vec::new() });
+            return;
+        }
         self.in_vain = Backoff::default();
         if let Some(last) = jobs.last() {
             self.cursor = Cursor { priority: last.priority, run_at: Some(last.run_at) };
@@ -473,9 +486,6 @@ impl Loop {
         let unfinished = jobs.iter().map(|job| (job.id, job.clone())).collect();
         let (picked, began) = (jobs.len(), Instant::now());
         self.batches.insert(lane, Batch { picked, unfinished, finished: Vec::new(), began, settle });
-        if self.shutdown.has_begun() {
-            return self.settle(lane);
-        }
         self.list.push_held(&jobs, lane);
     }
 
@@ -491,6 +501,7 @@ impl Loop {
         self.due_unknown |= batch.finished.iter().any(|one| !matches!(one.outcome, Outcome::Completed));
         let running: Vec<Arc<Job>> = batch.unfinished.into_values().collect();
         self.running.extend(running.iter().map(|job| (job.id, job.clone())));
+        self.settling.insert(lane, Vec::new());
         // The lane waits for this until it is done.
         let _ = batch.settle.send(Settlement { finished: batch.finished, running });
     }
@@ -536,13 +547,18 @@ impl Loop {
             }
             match one.claim {
                 Claim::Held(lane) if self.batches.contains_key(&lane) => self.on_held_finished(lane, one),
-                // One that was given back in the meantime, because it would not end, is no longer ours to release.
-                _ => {
-                    if self.running.remove(&one.job.id).is_some() {
-                        self.queue_release(one);
-                    }
+                Claim::Held(lane) if self.settling.contains_key(&lane) => {
+                    self.settling.entry(lane).or_default().push(one);
                 }
+                Claim::Held(_) | Claim::Durable => self.on_durable_finished(one),
             }
+        }
+    }
+
+    /// One that was given back in the meantime, because it would not end, is no longer ours to release.
+    fn on_durable_finished(&mut self, finished: Finished) {
+        if self.running.remove(&finished.job.id).is_some() {
+            self.queue_release(finished);
         }
     }
 

@@ -19,28 +19,50 @@ pub(crate) enum Link {
 /// A pooler with a single server connection makes the second of our two wait for the first.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Finds out how the server is reached, by two connections at once.
+/// How often a pooler is tried. Others may use it at the same time, so once is not enough to catch it sharing.
+const ROUNDS: usize = 20;
+
+/// Finds out how the server is reached.
 ///
-/// The first leaves a mark in its session. The second opens a transaction: a pooler that shares server connections
-/// gives it the one that the first has just used, and the mark with it; then the first finds itself elsewhere.
+/// A setting in the start-up message reaches the server's session only if nothing is in between: poolers refuse or
+/// drop what they do not know. With a pooler there, it may still keep one server connection for each of ours.
 pub(crate) async fn probe(config: &Config) -> Result<Link> {
-    let failed = |error| Error::database("finding out whether there is a pooler", error);
-    let first = connect(config).await.map_err(failed)?;
-    let second = connect(config).await.map_err(failed)?;
     let mark = format!("{:016x}", fastrand::u64(..));
-    let set = "select set_config('atta.mark', $1, false)";
-    first.query_typed(set, &[(&mark, tokio_postgres::types::Type::TEXT)]).await.map_err(failed)?;
-    second.batch_execute("begin").await.map_err(failed)?;
-    let seen_by_second = read_mark(&second).await.map_err(failed)?;
-    let seen_by_first = tokio::time::timeout(PATIENCE, read_mark(&first)).await;
-    second.batch_execute("commit").await.map_err(failed)?;
-    let is_direct = seen_by_second != mark && matches!(&seen_by_first, Ok(Ok(seen)) if *seen == mark);
-    if is_direct {
+    let mut marked = config.clone();
+    let options = config.get_options().unwrap_or_default();
+    marked.options(format!("{options} -c atta.mark={mark}"));
+    if let Ok(client) = connect(&marked).await
+        && read_mark(&client).await.is_ok_and(|seen| seen == mark)
+    {
         return Ok(Link::Direct);
     }
+    let failed = |error| Error::database("finding out what kind of pooler there is", error);
+    let (first, second) = (connect(config).await.map_err(failed)?, connect(config).await.map_err(failed)?);
+    let mut is_shared = false;
+    for _ in 0..ROUNDS {
+        is_shared = is_shared || is_caught_sharing(&first, &second).await.map_err(failed)?;
+    }
     // Whoever gets that server connection next should not find our mark; if it stays, it harms nobody.
-    let _ = first.query_typed(set, &[(&"", tokio_postgres::types::Type::TEXT)]).await;
-    Ok(Link::Shared)
+    let _ = set_mark(&first, "").await;
+    Ok(if is_shared { Link::Shared } else { Link::Direct })
+}
+
+/// The first leaves a mark in its session. The second opens a transaction: a pooler that shares server connections
+/// gives it the one that the first has just used, and the mark with it; then the first finds itself elsewhere.
+async fn is_caught_sharing(first: &Client, second: &Client) -> Result<bool, tokio_postgres::Error> {
+    let mark = format!("{:016x}", fastrand::u64(..));
+    set_mark(first, &mark).await?;
+    second.batch_execute("begin").await?;
+    let seen_by_second = read_mark(second).await;
+    let seen_by_first = tokio::time::timeout(PATIENCE, read_mark(first)).await;
+    second.batch_execute("commit").await?;
+    let is_kept = seen_by_second? != mark && matches!(seen_by_first, Ok(Ok(seen)) if seen == mark);
+    Ok(!is_kept)
+}
+
+async fn set_mark(client: &Client, mark: &str) -> Result<(), tokio_postgres::Error> {
+    let set = "select set_config('atta.mark', $1, false)";
+    client.query_typed(set, &[(&mark, tokio_postgres::types::Type::TEXT)]).await.map(drop)
 }
 
 async fn connect(config: &Config) -> Result<Client, tokio_postgres::Error> {

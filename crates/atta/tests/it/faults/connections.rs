@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use atta::{JobSpec, RawJobSpec, WorkerEvent, WorkerEvents, WorkerOptions, WorkerUtils};
+use atta::{Claims, JobSpec, RawJobSpec, WorkerEvent, WorkerEvents, WorkerOptions, WorkerUtils};
 use serde_json::json;
 use testkit::{Database, Proxy, wait_for};
 use tokio::sync::Notify;
@@ -169,7 +169,7 @@ async fn a_release_waits_for_a_database_that_is_away() {
         let opened = opened.clone();
         async move { opened.notified().await }
     });
-    let options = options(&db).database_url(url).define_raw_job("gated", task);
+    let options = options(&db).database_url(url).claims(Claims::Durable).define_raw_job("gated", task);
     let mut events = options.subscribe();
     let worker = Running::start(options).await;
     let direct = WorkerUtils::connect(&db.url()).unwrap();

@@ -18,7 +18,7 @@ struct Fleet {
 
 impl Fleet {
     async fn start(db: &Database, change: impl FnOnce(&mut Setup)) -> Fleet {
-        let mut setup = Setup::new(db);
+        let mut setup = Setup { is_durable: true, ..Setup::new(db) };
         change(&mut setup);
         let ledger = Ledger::make(db).await;
         let utils = WorkerUtils::connect(&setup.url).expect("a connection string");

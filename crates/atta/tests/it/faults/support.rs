@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atta::{LocalQueueConfig, WorkerContext, WorkerEvent, WorkerEvents, WorkerOptions, WorkerUtils};
+use atta::{Claims, LocalQueueConfig, WorkerContext, WorkerEvent, WorkerEvents, WorkerOptions, WorkerUtils};
 use serde::{Deserialize, Serialize};
 use testkit::{Database, Process, wait_for};
 use tokio_postgres::Client;
@@ -23,6 +23,8 @@ pub(crate) struct Setup {
     pub(crate) threshold: Duration,
     pub(crate) grace: Duration,
     pub(crate) poll: Duration,
+    /// Whether nothing is held: a killed worker's jobs are found by their locks, and have lost their attempt.
+    pub(crate) is_durable: bool,
 }
 
 impl Setup {
@@ -35,6 +37,7 @@ impl Setup {
             threshold: Duration::from_secs(2),
             grace: Duration::from_secs(30),
             poll: Duration::from_millis(200),
+            is_durable: false,
         }
     }
 
@@ -48,6 +51,9 @@ impl Setup {
             .shutdown_grace_period(self.grace)
             .shutdown_abort_period(Duration::ZERO)
             .listen_os_shutdown_signals(std::env::var_os(CHILD).is_some());
+        if self.is_durable {
+            options = options.claims(Claims::Durable);
+        }
         if self.local_queue > 0 {
             options = options.local_queue(LocalQueueConfig::new(self.local_queue));
         }
