@@ -125,6 +125,11 @@ impl Error {
         }
     }
 
+    /// Whether what failed may have been done all the same: the connection ended before the answer came.
+    pub(crate) fn may_have_happened(&self) -> bool {
+        self.db_code().is_none_or(|code| code.starts_with("08") || code.starts_with("57P"))
+    }
+
     /// The SQLSTATE, when the database refused: `GWBKM`, `42501`, …
     pub fn db_code(&self) -> Option<&str> {
         self.inner.code.as_deref().or_else(|| self.postgres_error()?.code().map(|code| code.code()))

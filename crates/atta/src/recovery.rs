@@ -34,8 +34,18 @@ pub(crate) async fn register(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Takes this worker out again, when it has given up all that it held.
-pub(crate) async fn deregister(shared: &Shared) -> Result<()> {
+/// Takes this worker out again, when it has given up all that it held. Tries a few times: a worker that ended in good
+/// order should not be noted as dead.
+pub(crate) async fn deregister(shared: &Shared) {
+    for _ in 0..3 {
+        match try_deregister(shared).await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(%error, "could not deregister this worker"),
+        }
+    }
+}
+
+async fn try_deregister(shared: &Shared) -> Result<()> {
     let client = pool::get(&shared.pulse_pool, "deregistering the worker").await?;
     shared
         .query(&client, &shared.sql.deregister_worker, &[(&&*shared.worker_id, Type::TEXT)])

@@ -122,7 +122,7 @@ impl Worker {
 
     async fn run_mode(&self, mode: Mode) -> Result<()> {
         let shared = &self.shared;
-        recovery::register(shared).await?;
+        options::wait_for_database(|| recovery::register(shared)).await?;
         tracing::info!(worker = &*shared.worker_id, tasks = ?shared.task_identifiers, "worker started");
         shared.events.send(|| WorkerEvent::Started { worker_id: shared.worker_id.clone() });
 
@@ -141,7 +141,8 @@ impl Worker {
                 ));
             }
             if self.plan.listen_os_shutdown_signals {
-                company.spawn(shutdown::watch_signals(shared.clone()));
+                // Watched from here on, before the first job is claimed.
+                company.spawn(shutdown::watch_signals(shared.clone())?);
             }
             self.plan.start_cron(shared, &mut company);
         }
@@ -156,9 +157,7 @@ impl Worker {
         // Aborted or panicked, it has gone.
         let _ = pulse.await;
         shutdown::finish_hooks(shared).await;
-        if let Err(error) = recovery::deregister(shared).await {
-            tracing::warn!(%error, "could not deregister this worker; others will find it gone");
-        }
+        recovery::deregister(shared).await;
         tracing::info!(worker = &*shared.worker_id, "worker stopped");
         shared.events.send(|| WorkerEvent::Stopped);
         ended
@@ -532,9 +531,7 @@ impl Loop {
         source.not_before = Some(Instant::now() + source.errors.next());
         source.more = true;
         // A refusal took nothing, and a pick never does; an end of the connection may have come after the commit.
-        let is_refusal =
-            error.db_code().is_some_and(|code| !code.starts_with("08") && !code.starts_with("57P"));
-        self.in_doubt |= kind == Claims::Durable && !is_refusal;
+        self.in_doubt |= kind == Claims::Durable && error.may_have_happened();
         if self.mode == Mode::UntilEmpty && source.errors.tries() >= ONCE_TRIES {
             self.error = Some(error);
         }

@@ -37,8 +37,17 @@ pub(crate) async fn get(pool: &Pool, doing: &str) -> Result<Object> {
 /// Reads a connection string.
 pub(crate) fn parse(url: &str) -> Result<Config> {
     // The parser's message never repeats the text, which may hold a password.
-    url.parse().map_err(|error: tokio_postgres::Error| {
+    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
         Error::config(format!("invalid connection string: {error}"))
             .with_hint("it looks like postgres://user:password@host:5432/database")
-    })
+    })?;
+    // A connection that hangs is a lost one: half a minute is what a worker may be silent for.
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(Duration::from_secs(10));
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(Duration::from_secs(20));
+    }
+    config.keepalives_idle(Duration::from_secs(20));
+    Ok(config)
 }

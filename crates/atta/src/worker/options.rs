@@ -387,7 +387,9 @@ impl WorkerOptions {
 }
 
 /// Tries until the database answers, or says what no waiting cures.
-async fn wait_for_database<T, F: Future<Output = Result<T>>>(mut ask: impl FnMut() -> F) -> Result<T> {
+pub(super) async fn wait_for_database<T, F: Future<Output = Result<T>>>(
+    mut ask: impl FnMut() -> F,
+) -> Result<T> {
     let mut backoff = Backoff::default();
     loop {
         match ask().await {

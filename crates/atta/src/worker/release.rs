@@ -74,7 +74,7 @@ async fn release_kind(shared: &Arc<Shared>, kind: Kind, mut left: Vec<Finished>,
             Ok(owned) => return tell(shared, left, &owned, in_doubt),
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, jobs = left.len(), "could not release jobs, trying again");
-                in_doubt |= error.db_code().is_none();
+                in_doubt |= error.may_have_happened();
             }
             Err(error) => {
                 tracing::error!(%error, jobs = left.len(), "could not release jobs, trying one by one");

@@ -4,12 +4,14 @@
 //! context fires; after the abort period they are dropped; those that do not even yield are given back over their
 //! heads; and if the database does not answer by then, the worker leaves without it.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::options::Plan;
 use crate::event::WorkerEvent;
+use crate::{Error, Result};
 
 /// How long a task that was dropped may take to yield.
 const TO_YIELD: Duration = Duration::from_secs(5);
@@ -58,32 +60,34 @@ fn request(shared: &Shared, reason: &str) {
     shared.stop.cancel();
 }
 
-/// The first signal asks for an orderly end, the second for an immediate one.
-pub(super) async fn watch_signals(shared: Arc<Shared>) {
+/// The first signal asks for an orderly end, the second for an immediate one. Signals are caught from this call on.
+pub(super) fn watch_signals(shared: Arc<Shared>) -> Result<impl Future<Output = ()> + Send + use<>> {
     use tokio::signal::unix::{SignalKind, signal};
-    let signals =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()));
-    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = signals else {
-        tracing::error!("can't watch for signals: a signal will end the process without a shutdown");
-        return;
+    let watch = |kind| {
+        signal(kind).map_err(|error| Error::config(format!("can't watch for signals of the system: {error}")))
     };
-    let mut is_second = false;
-    loop {
-        let name = tokio::select! {
-            _ = interrupt.recv() => "SIGINT",
-            _ = terminate.recv() => "SIGTERM",
-            _ = hangup.recv() => "SIGHUP",
-            () = shared.ended.cancelled() => return,
-        };
-        if is_second {
-            tracing::warn!(signal = name, "second signal: aborting");
-            shared.cancel.cancel();
-            shared.abort.cancel();
-            return;
+    let mut interrupt = watch(SignalKind::interrupt())?;
+    let mut terminate = watch(SignalKind::terminate())?;
+    let mut hangup = watch(SignalKind::hangup())?;
+    Ok(async move {
+        let mut is_second = false;
+        loop {
+            let name = tokio::select! {
+                _ = interrupt.recv() => "SIGINT",
+                _ = terminate.recv() => "SIGTERM",
+                _ = hangup.recv() => "SIGHUP",
+                () = shared.ended.cancelled() => return,
+            };
+            if is_second {
+                tracing::warn!(signal = name, "second signal: aborting");
+                shared.cancel.cancel();
+                shared.abort.cancel();
+                return;
+            }
+            is_second = true;
+            request(&shared, name);
         }
-        is_second = true;
-        request(&shared, name);
-    }
+    })
 }
 
 /// Hooks of the last jobs.

@@ -60,3 +60,15 @@ async fn testing() {
     let expected = ["added for later: true", "ran now: 0", r#"reminding {"user":42}"#, "ran next week: 1"];
     prints("testing", &expected).await;
 }
+
+#[tokio::test]
+async fn cron() {
+    let expected = ["0 8 * * * send_daily_report ?fill=1h", "next: 2026-11-16 08:00:00 UTC"];
+    prints("cron", &expected).await;
+}
+
+#[tokio::test]
+async fn beside_node() {
+    let expected = [r#"resizing {"image":1}"#, r#"left for Node: render_page {"page":7}"#];
+    prints("beside_node", &expected).await;
+}

@@ -10,7 +10,7 @@ mod pooler;
 mod queues;
 mod restarts;
 mod strangers;
-mod support;
+pub(crate) mod support;
 mod terminated;
 mod waking;
 mod zombie;

@@ -3,6 +3,7 @@
 
 mod cron;
 mod faults;
+mod held;
 mod migrate;
 mod sql_api;
 mod worker;

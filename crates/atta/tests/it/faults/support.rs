@@ -101,6 +101,8 @@ struct Work {
     hangs: i16,
     /// It never ends in any other process.
     only_in: Option<u32>,
+    /// It ends its process.
+    kills: bool,
 }
 
 /// The task of these tests: writes down that it began, does what its payload says, writes down that it ended.
@@ -114,6 +116,9 @@ pub(crate) async fn work(ctx: WorkerContext) -> Result<(), Box<dyn std::error::E
         let client = ctx.pool().get().await?;
         client.query_one(sql, &[&job.id(), &job.attempts(), &pid(), &ctx.worker_id(), &last_error]).await?
     };
+    if work.kills {
+        std::process::abort();
+    }
     if job.attempts() <= work.hangs || work.only_in.is_some_and(|only| only != std::process::id()) {
         std::future::pending::<()>().await;
     }

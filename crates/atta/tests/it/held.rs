@@ -1,0 +1,168 @@
+//! Held claims: kept by a row lock, and written only when they must be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atta::{JobSpec, JobSpecBuilder, RawJobSpec, WorkerOptions};
+use serde_json::json;
+use testkit::{Database, wait_for};
+use tokio::sync::Semaphore;
+use tokio_postgres::Client;
+
+use crate::faults::support::{JOBS, Ledger, Setup};
+use crate::worker::support::{Reports, Running, options, wait_until_empty};
+
+/// Counts the updates of jobs from now on.
+async fn count_updates(client: &Client) {
+    let sql = "create table public.updates (job_id bigint);
+      create function public.note_update() returns trigger language plpgsql as
+        $$ begin insert into public.updates values (new.id); return new; end $$;
+      create trigger note_update after update on graphile_worker._private_jobs
+        for each row execute function public.note_update()";
+    client.batch_execute(sql).await.unwrap();
+}
+
+async fn updates(client: &Client) -> i64 {
+    client.query_one("select count(*) from public.updates", &[]).await.unwrap().get(0)
+}
+
+fn quick(db: &Database) -> WorkerOptions {
+    options(db).define_raw_job("quick", |_| async {})
+}
+
+async fn add_quick(worker: &atta::Worker, count: usize) {
+    let jobs: Vec<RawJobSpec> =
+        (0..count).map(|n| RawJobSpec::new("quick", n, JobSpec::default()).unwrap()).collect();
+    worker.create_utils().add_raw_jobs(&jobs).await.unwrap();
+}
+
+#[tokio::test]
+async fn quick_jobs_are_deleted_and_never_updated() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    count_updates(&client).await;
+    let worker = Running::start(quick(&db).poll_interval(Duration::from_secs(3600))).await;
+    // From the first look on, which finds that nothing stands against holding.
+    wait_for("the worker to look", || async {
+        let sql = "select 1 from graphile_worker._atta_workers where heartbeat_at > started_at";
+        client.query_opt(sql, &[]).await.unwrap()
+    })
+    .await;
+    for n in 0..200 {
+        worker.utils.add_raw_job("quick", n, JobSpec::default()).await.unwrap();
+    }
+    wait_until_empty(&worker.utils).await;
+    worker.stop().await.unwrap();
+    assert_eq!(updates(&client).await, 0);
+}
+
+#[tokio::test]
+async fn a_job_that_outlives_the_budget_becomes_durable_and_the_rest_stays_untouched() {
+    let db = Database::migrated().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let task_gate = gate.clone();
+    let mut reports = Reports::new();
+    let task = reports.task(move |_| {
+        let gate = task_gate.clone();
+        async move { drop(gate.acquire().await) }
+    });
+    let options = options(&db).concurrency(1).hold_budget(Duration::from_millis(5));
+    let worker = Running::start(options.define_raw_job("gated", task)).await;
+    let specs: Vec<RawJobSpec> =
+        (0..10).map(|n| RawJobSpec::new("gated", n, JobSpec::default()).unwrap()).collect();
+    let jobs = worker.utils.add_raw_jobs(&specs).await.unwrap();
+    assert_eq!(reports.next().await.attempts(), 1);
+    wait_for("the running job to be locked", || async {
+        let job = worker.utils.get_job(jobs[0].id()).await.unwrap().unwrap();
+        (job.locked_by() == Some(worker.handle.worker_id()) && job.attempts() == 1).then_some(())
+    })
+    .await;
+    let sql = "select count(*) from graphile_worker.jobs where attempts = 0 and locked_by is null";
+    assert_eq!(db.client().await.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 9);
+    gate.add_permits(1000);
+    wait_until_empty(&worker.utils).await;
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn failures_of_held_jobs_count_and_back_off() {
+    let db = Database::migrated().await;
+    let worker =
+        options(&db).define_raw_job("bad", |_| async { Err::<(), _>("no\0 luck") }).init().await.unwrap();
+    let utils = worker.create_utils();
+    let id = utils.add_raw_job("bad", 1, JobSpecBuilder::new().max_attempts(2)).await.unwrap().id();
+    for attempts in 1..=2 {
+        worker.run_once().await.unwrap();
+        let job = utils.get_job(id).await.unwrap().unwrap();
+        assert_eq!((job.attempts(), job.last_error()), (attempts, Some("no\u{fffd} luck")));
+        assert!(job.run_at() > chrono::Utc::now());
+        utils
+            .reschedule_jobs(
+                &[id],
+                atta::RescheduleJobOptions { run_at: Some(chrono::Utc::now()), ..Default::default() },
+            )
+            .await
+            .unwrap();
+    }
+    assert!(utils.get_job(id).await.unwrap().unwrap().is_permanently_failed());
+}
+
+#[tokio::test]
+async fn nothing_is_held_while_another_tools_functions_are_in_place() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let worker = quick(&db).init().await.unwrap();
+    add_quick(&worker, 20).await;
+    let foreign = "create or replace function graphile_worker.add_jobs(
+        specs graphile_worker.job_spec[], job_key_preserve_run_at boolean default false)
+      returns setof graphile_worker._private_jobs language plpgsql as $$ begin return; end $$";
+    client.batch_execute(foreign).await.unwrap();
+    count_updates(&client).await;
+    worker.run_once().await.unwrap();
+    assert_eq!(updates(&client).await, 20);
+}
+
+#[tokio::test]
+async fn nothing_is_held_while_the_fleet_is_under_suspicion() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let worker = quick(&db).init().await.unwrap();
+    add_quick(&worker, 20).await;
+    client
+        .batch_execute("insert into graphile_worker._atta_deaths (worker_id) values ('a'), ('b')")
+        .await
+        .unwrap();
+    count_updates(&client).await;
+    worker.run_once().await.unwrap();
+    assert_eq!(updates(&client).await, 20);
+}
+
+/// A killer among held jobs takes no attempt from anybody, itself included; so the fleet holds nothing after two
+/// deaths, and then it is counted and found.
+#[tokio::test]
+async fn a_killer_among_good_jobs_ends_as_permanently_failed_and_they_all_complete() {
+    let db = Database::migrated().await;
+    let ledger = Ledger::make(&db).await;
+    let utils = atta::WorkerUtils::connect(&db.url()).unwrap();
+    let mut specs: Vec<RawJobSpec> =
+        (0..300).map(|_| RawJobSpec::new("work", json!({}), JobSpec::default()).unwrap()).collect();
+    let killer = JobSpecBuilder::new().max_attempts(2).build();
+    specs.insert(150, RawJobSpec::new("work", json!({ "kills": true }), killer).unwrap());
+    let killer = utils.add_raw_jobs(&specs).await.unwrap()[150].id();
+    let setup = Setup { slots: 4, threshold: Duration::from_secs(1), ..Setup::new(&db) };
+    let mut process = setup.spawn();
+    let job = wait_for("the killer to be given up", || {
+        if process.has_ended() {
+            process = setup.spawn();
+        }
+        let utils = utils.clone();
+        async move {
+            let job = utils.get_job(killer).await.unwrap();
+            job.filter(|job| job.is_permanently_failed() && job.locked_by().is_none())
+        }
+    })
+    .await;
+    assert!(job.last_error().unwrap().contains("died"), "{job:?}");
+    ledger.counted("the good jobs to complete", JOBS, 1).await;
+    println!("{} runs for 300 good jobs", ledger.runs().await.len() - ledger.runs_of(killer).await.len());
+}
