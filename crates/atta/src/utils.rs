@@ -3,6 +3,7 @@
 mod adapters;
 mod add;
 mod admin;
+mod bulk;
 mod read;
 
 use std::sync::Arc;

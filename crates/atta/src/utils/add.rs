@@ -3,8 +3,11 @@
 use std::borrow::Cow;
 use std::future::Future;
 
+use bytes::{Bytes, BytesMut};
+use futures_util::SinkExt;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
+use tokio_postgres::CopyInSink;
 use tokio_postgres::types::Type;
 
 use super::{WorkerUtils, decode_jobs};
@@ -19,11 +22,31 @@ pub trait AddJobs: Send {
     /// Runs a statement with one text argument and gives back its one column of text.
     fn query_text(&mut self, sql: &str, argument: String)
     -> impl Future<Output = Result<Vec<String>>> + Send;
+
+    /// Whether [`AddJobs::copy`] works here. Default: no; then many jobs go another way.
+    fn can_copy(&self) -> bool {
+        false
+    }
+
+    /// Runs a COPY from these data.
+    fn copy(&mut self, sql: &str, data: BytesMut) -> impl Future<Output = Result<()>> + Send {
+        let _ = (sql, data);
+        std::future::ready(Err(Error::config("this connection can't COPY")))
+    }
 }
 
 impl AddJobs for tokio_postgres::Transaction<'_> {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
         texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
+    }
+
+    fn can_copy(&self) -> bool {
+        true
+    }
+
+    async fn copy(&mut self, sql: &str, data: BytesMut) -> Result<()> {
+        let sink = self.copy_in(sql).await.map_err(|error| Error::database("adding jobs", error))?;
+        send_all(sink, data).await
     }
 }
 
@@ -37,12 +60,33 @@ impl AddJobs for deadpool_postgres::Transaction<'_> {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
         texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
     }
+
+    fn can_copy(&self) -> bool {
+        true
+    }
+
+    async fn copy(&mut self, sql: &str, data: BytesMut) -> Result<()> {
+        let sink = self.copy_in(sql).await.map_err(|error| Error::database("adding jobs", error))?;
+        send_all(sink, data).await
+    }
 }
 
 impl AddJobs for deadpool_postgres::Object {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
         texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
     }
+}
+
+/// In pieces, so that the connection's task can send one while the next is handed over.
+async fn send_all(sink: CopyInSink<Bytes>, data: BytesMut) -> Result<()> {
+    let failed = |error| Error::database("adding jobs", error);
+    let mut sink = std::pin::pin!(sink);
+    let mut data = data.freeze();
+    while !data.is_empty() {
+        let piece = data.split_to(data.len().min(1 << 18));
+        sink.send(piece).await.map_err(failed)?;
+    }
+    sink.finish().await.map(drop).map_err(failed)
 }
 
 fn texts(rows: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> Result<Vec<String>> {
@@ -53,9 +97,9 @@ fn texts(rows: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> Resul
 /// A job on its way into the database: what task, with what payload, under which spec.
 #[derive(Clone, Debug)]
 pub struct RawJobSpec {
-    identifier: String,
-    payload: Box<RawValue>,
-    spec: JobSpec,
+    pub(super) identifier: String,
+    pub(super) payload: Box<RawValue>,
+    pub(super) spec: JobSpec,
 }
 
 impl RawJobSpec {
@@ -122,8 +166,12 @@ impl WorkerUtils {
 
     /// Adds many jobs of any tasks in one round trip. Gives them back in the same order.
     pub async fn add_raw_jobs(&self, jobs: &[RawJobSpec]) -> Result<Vec<Job>> {
+        let failed = |error| Error::database("adding jobs", error);
         let mut client = pool::get(self.pool(), "adding jobs").await?;
-        self.add_raw_jobs_in(&mut client, jobs).await
+        let mut transaction = client.transaction().await.map_err(failed)?;
+        let jobs = self.add_raw_jobs_in(&mut transaction, jobs).await?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(jobs)
     }
 
     /// Adds one job for many items of a batch task. With a job key, items of later calls join it until it runs.
@@ -175,6 +223,9 @@ impl WorkerUtils {
                 "adding jobs: the job key mode unsafe_dedupe can't be used for many at once",
             )
             .with_hint("add those jobs one by one, or use replace or preserve_run_at"));
+        }
+        if let Some(added) = self.try_copy(transaction, jobs).await? {
+            return Ok(added);
         }
         let preserve_run_at = jobs.iter().any(|job| job.spec.job_key_mode == Some(JobKeyMode::PreserveRunAt));
         let argument =

@@ -1,6 +1,7 @@
 //! The worker, through its public API.
 
 mod basics;
+mod bulk;
 mod batches;
 mod events;
 mod flags;

@@ -1,0 +1,182 @@
+//! What the harnesses share: the modes that they know, the clock, and the line that they print.
+//!
+//! A harness is called as `PROGRAM SETTING MODE COUNT`, with the database in `DATABASE_URL`, and prints one line of
+//! JSON. It never measures its own start, only from the first moment on which a worker could work.
+
+use std::env;
+use std::error::Error;
+use std::future::Future;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+pub type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// How far ahead the jobs of `late` are scheduled.
+pub const AHEAD: Duration = Duration::from_secs(1);
+
+/// How long a harness waits for its jobs before it gives up.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Installs the schema and ends.
+    Prepare,
+    /// Works until the jobs of the task `noop`, which are there already, are gone.
+    Drain,
+    /// Adds jobs of the task `noop` in one call.
+    Add,
+    /// Adds jobs of the task `ping` one after the other, each when the former has started.
+    Latency,
+    /// Adds jobs of the task `ping` that are due in a second.
+    Late,
+}
+
+/// The words of the command line.
+#[derive(Clone, Debug)]
+pub struct Order {
+    pub url: String,
+    pub setting: String,
+    pub mode: Mode,
+    pub count: usize,
+}
+
+impl Order {
+    pub fn read() -> Result<Order> {
+        let words: Vec<String> = env::args().skip(1).collect();
+        let [setting, mode, count] = words.as_slice() else {
+            return Err("usage: SETTING prepare|drain|add|latency|late COUNT".into());
+        };
+        let mode = match mode.as_str() {
+            "prepare" => Mode::Prepare,
+            "drain" => Mode::Drain,
+            "add" => Mode::Add,
+            "latency" => Mode::Latency,
+            "late" => Mode::Late,
+            other => return Err(format!("unknown mode {other:?}").into()),
+        };
+        let url = env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
+        Ok(Order { url, setting: setting.clone(), mode, count: count.parse()? })
+    }
+}
+
+/// How many jobs of the task `noop` have run.
+static DONE: AtomicUsize = AtomicUsize::new(0);
+
+/// The delays of the jobs of the task `ping`, for whoever waits for them.
+static DELAYS: OnceLock<UnboundedSender<f64>> = OnceLock::new();
+
+/// The body of the task `noop`.
+pub fn noop() {
+    DONE.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The body of the task `ping`: how late it starts, seen from the time that its payload names.
+pub fn ping(due_micros: i64) {
+    let delay = (micros(SystemTime::now()) - due_micros) as f64 / 1000.0;
+    if let Some(delays) = DELAYS.get() {
+        // Nobody waits any more when the harness ends early.
+        let _ = delays.send(delay);
+    }
+}
+
+/// Waits for `count` jobs to have run and for their rows to be gone, and prints how long that took.
+///
+/// The table is asked only after the last job has run: asking walks over all that is dead in it.
+pub async fn drained(count: usize, start: Instant, is_empty: impl AsyncFn() -> Result<bool>) -> Result {
+    while DONE.load(Ordering::Relaxed) < count {
+        give_up(start)?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    while !is_empty().await? {
+        give_up(start)?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    print_seconds(start.elapsed());
+    Ok(())
+}
+
+/// Runs one call that adds all jobs, and prints how long it took.
+pub async fn added<T, E: Into<Box<dyn Error + Send + Sync>>>(call: impl Future<Output = Result<T, E>>) -> Result {
+    let start = Instant::now();
+    call.await.map_err(Into::into)?;
+    print_seconds(start.elapsed());
+    Ok(())
+}
+
+/// One job after the other, each when the former has started. `add` gets the time to write into the payload.
+///
+/// The first jobs warm up connections and statements, and do not count.
+pub async fn latency(count: usize, add: impl AsyncFn(i64) -> Result) -> Result {
+    let mut delays = listen();
+    let warm_up = (count / 20).clamp(1, 20);
+    let mut seen = Vec::with_capacity(count);
+    for n in 0..warm_up + count {
+        add(micros(SystemTime::now())).await?;
+        let delay = next(&mut delays).await?;
+        if n >= warm_up {
+            seen.push(delay);
+        }
+    }
+    print_percentiles(seen);
+    Ok(())
+}
+
+/// Jobs that are due in a second, a few milliseconds apart. `add` gets their time.
+pub async fn late(count: usize, add: impl AsyncFn(i64) -> Result) -> Result {
+    let mut delays = listen();
+    let mut seen = Vec::with_capacity(count);
+    for _ in 0..count {
+        add(micros(SystemTime::now() + AHEAD)).await?;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for _ in 0..count {
+        seen.push(next(&mut delays).await?);
+    }
+    print_percentiles(seen);
+    Ok(())
+}
+
+fn listen() -> UnboundedReceiver<f64> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    // Only one mode runs in a process, so the cell is empty.
+    let _ = DELAYS.set(sender);
+    receiver
+}
+
+async fn next(delays: &mut UnboundedReceiver<f64>) -> Result<f64> {
+    let delay = tokio::time::timeout(Duration::from_secs(20), delays.recv()).await;
+    delay.map_err(|_| "a job did not start within 20 s")?.ok_or_else(|| "no more jobs".into())
+}
+
+fn give_up(start: Instant) -> Result {
+    if start.elapsed() > PATIENCE {
+        return Err(format!("{} jobs have run, and then no more", DONE.load(Ordering::Relaxed)).into());
+    }
+    Ok(())
+}
+
+fn micros(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
+}
+
+fn print_seconds(elapsed: Duration) {
+    println!("{{\"seconds\":{:.6}}}", elapsed.as_secs_f64());
+}
+
+fn print_percentiles(mut delays: Vec<f64>) {
+    delays.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let rank = (share * delays.len() as f64).ceil() as usize;
+        delays.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+    };
+    println!(
+        "{{\"p50\":{:.3},\"p95\":{:.3},\"p99\":{:.3},\"max\":{:.3}}}",
+        at(0.5),
+        at(0.95),
+        at(0.99),
+        at(1.0)
+    );
+}

@@ -1,0 +1,206 @@
+//! Adding very many jobs: past the SQL function, by COPY in its binary format, with one announcement for all.
+//!
+//! Only for jobs without a key whose values need no explanation; everything else goes through the function, which
+//! knows how to merge and how to refuse. Ids are drawn from the sequence first when the caller wants the jobs back.
+
+use std::collections::{BTreeSet, HashMap};
+
+use bytes::{BufMut, BytesMut};
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::add::{AddJobs, RawJobSpec};
+use super::{WorkerUtils, pool};
+use crate::{Error, Job, Result};
+
+/// From so many jobs on it is worth the extra round trips.
+const WORTHWHILE: usize = 50;
+
+/// A name that somebody else is making at the same time is there at the next try.
+const TRIES: usize = 10;
+
+/// What the database tells before a COPY.
+#[derive(Deserialize)]
+struct Prepared {
+    now: DateTime<Utc>,
+    tasks: HashMap<String, i32>,
+    queues: HashMap<String, i32>,
+    ids: Vec<i64>,
+}
+
+impl WorkerUtils {
+    /// Adds many jobs in one go and gives back only how many: the fastest way there is.
+    pub async fn insert_raw_jobs(&self, jobs: &[RawJobSpec]) -> Result<usize> {
+        let mut client = pool::get(self.pool(), "adding jobs").await?;
+        let mut transaction =
+            client.transaction().await.map_err(|error| Error::database("adding jobs", error))?;
+        let count = self.insert_raw_jobs_in(&mut transaction, jobs).await?;
+        transaction.commit().await.map_err(|error| Error::database("adding jobs", error))?;
+        Ok(count)
+    }
+
+    /// [`WorkerUtils::insert_raw_jobs`] within a transaction of yours.
+    pub async fn insert_raw_jobs_in(
+        &self,
+        transaction: &mut impl AddJobs,
+        jobs: &[RawJobSpec],
+    ) -> Result<usize> {
+        if !is_worthwhile(jobs) || !transaction.can_copy() {
+            return Ok(self.add_raw_jobs_in(transaction, jobs).await?.len());
+        }
+        self.copy_jobs(transaction, jobs, false).await?;
+        Ok(jobs.len())
+    }
+
+    /// Adds jobs by COPY and gives them back, or nothing if they are not of the kind for it.
+    pub(super) async fn try_copy(
+        &self,
+        transaction: &mut impl AddJobs,
+        jobs: &[RawJobSpec],
+    ) -> Result<Option<Vec<Job>>> {
+        if !is_worthwhile(jobs) || !transaction.can_copy() {
+            return Ok(None);
+        }
+        let prepared = self.copy_jobs(transaction, jobs, true).await?;
+        let named = jobs.iter().zip(&prepared.ids).map(|(job, id)| self.as_added(job, *id, &prepared));
+        Ok(Some(named.collect()))
+    }
+
+    async fn copy_jobs(
+        &self,
+        transaction: &mut impl AddJobs,
+        jobs: &[RawJobSpec],
+        with_ids: bool,
+    ) -> Result<Prepared> {
+        let prepared = self.prepare(transaction, jobs, if with_ids { jobs.len() } else { 0 }).await?;
+        let sql = if with_ids {
+            include_str!("../../sql/queries/copy_jobs.sql")
+        } else {
+            include_str!("../../sql/queries/copy_jobs_unnamed.sql")
+        };
+        let data = self.encode(jobs, &prepared);
+        transaction.copy(&self.schema().fill(sql), data).await.map_err(|error| self.explain(error))?;
+        let announce = include_str!("../../sql/queries/announce_jobs.sql");
+        transaction.query_text(announce, jobs.len().to_string()).await?;
+        Ok(prepared)
+    }
+
+    async fn prepare(
+        &self,
+        transaction: &mut impl AddJobs,
+        jobs: &[RawJobSpec],
+        count: usize,
+    ) -> Result<Prepared> {
+        let identifiers: BTreeSet<&str> = jobs.iter().map(|job| job.identifier.as_str()).collect();
+        let queue_names: BTreeSet<&str> =
+            jobs.iter().filter_map(|job| job.spec.queue_name.as_deref()).collect();
+        let sql = self.schema().fill(include_str!("../../sql/queries/prepare_bulk.sql"));
+        for _ in 0..TRIES {
+            let argument = json!({ "identifiers": identifiers, "queue_names": queue_names, "count": count });
+            let rows = transaction
+                .query_text(&sql, argument.to_string())
+                .await
+                .map_err(|error| self.explain(error))?;
+            let answer = rows.first().map(String::as_str).unwrap_or("null");
+            let prepared: Prepared = serde_json::from_str(answer)
+                .map_err(|error| Error::config(format!("adding jobs: unexpected answer: {error}")))?;
+            if prepared.tasks.len() == identifiers.len() && prepared.queues.len() == queue_names.len() {
+                return Ok(prepared);
+            }
+        }
+        Err(Error::unavailable("adding jobs: tasks or queues were made and removed all the time"))
+    }
+
+    /// The binary format of COPY: a header, then for each row the number of fields and each with its length.
+    fn encode(&self, jobs: &[RawJobSpec], prepared: &Prepared) -> BytesMut {
+        let mut data = BytesMut::with_capacity(jobs.len() * 128);
+        data.put_slice(b"PGCOPY\n\xff\r\n\0");
+        data.put_u32(0);
+        data.put_u32(0);
+        let default_run_at = self.default_run_at().unwrap_or(prepared.now);
+        for (n, job) in jobs.iter().enumerate() {
+            let spec = &job.spec;
+            let id = prepared.ids.get(n);
+            data.put_i16(if id.is_some() { 8 } else { 7 });
+            if let Some(id) = id {
+                put_field(&mut data, &id.to_be_bytes());
+            }
+            match spec.queue_name.as_ref().and_then(|name| prepared.queues.get(name)) {
+                Some(queue) => put_field(&mut data, &queue.to_be_bytes()),
+                None => data.put_i32(-1),
+            }
+            let task = prepared.tasks.get(&job.identifier).copied().unwrap_or_default();
+            put_field(&mut data, &task.to_be_bytes());
+            put_field(&mut data, crate::trace::carry(&job.payload).get().as_bytes());
+            put_field(&mut data, &spec.priority.unwrap_or(0).to_be_bytes());
+            put_field(&mut data, &micros(spec.run_at.unwrap_or(default_run_at)).to_be_bytes());
+            put_field(&mut data, &spec.max_attempts.unwrap_or(25).to_be_bytes());
+            match flags(job) {
+                Some(flags) => {
+                    let text = serde_json::Value::Object(flags).to_string();
+                    data.put_i32(i32::try_from(text.len() + 1).unwrap_or(i32::MAX));
+                    data.put_u8(1);
+                    data.put_slice(text.as_bytes());
+                }
+                None => data.put_i32(-1),
+            }
+        }
+        data.put_i16(-1);
+        data
+    }
+
+    /// The job as it now stands in the database.
+    fn as_added(&self, job: &RawJobSpec, id: i64, prepared: &Prepared) -> Job {
+        let spec = &job.spec;
+        Job {
+            id,
+            task_identifier: job.identifier.clone(),
+            job_queue_id: spec.queue_name.as_ref().and_then(|name| prepared.queues.get(name)).copied(),
+            queue_name: spec.queue_name.clone(),
+            payload: crate::trace::carry(&job.payload).into_owned(),
+            priority: spec.priority.unwrap_or(0),
+            run_at: spec.run_at.or_else(|| self.default_run_at()).unwrap_or(prepared.now),
+            attempts: 0,
+            max_attempts: spec.max_attempts.unwrap_or(25),
+            last_error: None,
+            created_at: prepared.now,
+            updated_at: prepared.now,
+            key: None,
+            locked_at: None,
+            locked_by: None,
+            revision: 0,
+            flags: flags(job),
+        }
+    }
+}
+
+/// Many, without keys, and nothing in them that the function would refuse.
+fn is_worthwhile(jobs: &[RawJobSpec]) -> bool {
+    let is_name = |text: &str| text.chars().count() <= 128 && !text.contains('\0');
+    let is_plain = |job: &RawJobSpec| {
+        job.spec.job_key.is_none()
+            && is_name(&job.identifier)
+            && job.spec.queue_name.as_deref().is_none_or(is_name)
+            && job.spec.max_attempts.is_none_or(|attempts| attempts >= 1)
+            && job.spec.flags.iter().flatten().all(|flag| !flag.contains('\0'))
+    };
+    jobs.len() >= WORTHWHILE && jobs.iter().all(is_plain)
+}
+
+fn flags(job: &RawJobSpec) -> Option<serde_json::Map<String, serde_json::Value>> {
+    let flags = job.spec.flags.as_ref().filter(|flags| !flags.is_empty())?;
+    Some(flags.iter().map(|flag| (flag.clone(), true.into())).collect())
+}
+
+fn put_field(data: &mut BytesMut, bytes: &[u8]) {
+    // A payload of two gigabytes is refused by the server in any case.
+    data.put_i32(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
+    data.put_slice(bytes);
+}
+
+/// PostgreSQL counts microseconds from the year 2000.
+fn micros(time: DateTime<Utc>) -> i64 {
+    const YEAR_2000: i64 = 946_684_800_000_000;
+    time.timestamp_micros().saturating_sub(YEAR_2000)
+}
