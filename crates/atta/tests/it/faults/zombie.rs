@@ -14,7 +14,8 @@ use crate::worker::support::{Reports, Running};
 async fn a_zombie_changes_nothing_and_goes_on_working() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
-    let setup = Setup::new(&db);
+    // Durable: a job that is only held is free again when the server ends the transaction of the sleeper.
+    let setup = Setup { is_durable: true, ..Setup::new(&db) };
     let zombie = setup.spawn();
     let utils = WorkerUtils::connect(&db.url()).unwrap();
     // Long enough to be stopped in, and over by the time the zombie rises.
