@@ -13,6 +13,8 @@ with recursive task as materialized (
   from {schema}._private_jobs as job
   where job.is_available = true
     and job.job_queue_id is null
+    -- Without this an empty list would be looked for in every job there is.
+    and cardinality($6::text[]) > 0
     and job.run_at <= coalesce($4::timestamptz, now())
     and job.task_id = any (array(select task.id from task where task.identifier = any ($6::text[])))
     and (job.flags ?| $3::text[]) is not true

@@ -5,5 +5,6 @@ mod cron;
 mod faults;
 mod held;
 mod migrate;
+mod plans;
 mod sql_api;
 mod worker;

@@ -1,0 +1,86 @@
+//! What runs for every job must find its rows by an index, on a full table, with any plan that PostgreSQL may choose.
+
+use testkit::Database;
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+/// A statement of the library's, its parameters' types, and values for them.
+const STATEMENTS: [(&str, &str, &str, &str); 9] = [
+    (
+        "pick_jobs",
+        include_str!("../../sql/queries/pick_jobs.sql"),
+        "text[], text[], timestamptz, bigint, smallint, timestamptz",
+        "'{noop}', '{}', null, 1000, -32768, null",
+    ),
+    (
+        "claim_jobs",
+        include_str!("../../sql/queries/claim_jobs.sql"),
+        "text, text[], text[], timestamptz, bigint, text[]",
+        "'w', '{noop}', '{}', null, 100, '{noop}'",
+    ),
+    (
+        "look",
+        include_str!("../../sql/queries/look.sql"),
+        "text[], text[], timestamptz, text, float8",
+        "'{noop}', '{}', null, 'w', 30",
+    ),
+    ("complete_held", include_str!("../../sql/queries/complete_held.sql"), "bigint[]", "'{1,2,3}'"),
+    ("harden_held", include_str!("../../sql/queries/harden_held.sql"), "text, bigint[]", "'w', '{1,2,3}'"),
+    (
+        "fail_held",
+        include_str!("../../sql/queries/fail_held.sql"),
+        "bigint[], text[], text[], float8[], timestamptz[], boolean[]",
+        "'{1}', '{no}', '{null}', '{null}', '{null}', '{false}'",
+    ),
+    (
+        "complete_claimed",
+        include_str!("../../sql/queries/complete_claimed.sql"),
+        "text, bigint[]",
+        "'w', '{1,2,3}'",
+    ),
+    (
+        "complete_claimed_queued",
+        include_str!("../../sql/queries/complete_claimed_queued.sql"),
+        "text, bigint[]",
+        "'w', '{1,2,3}'",
+    ),
+    (
+        "fail_claimed",
+        include_str!("../../sql/queries/fail_claimed.sql"),
+        "text, bigint[], text[], text[], float8[], timestamptz[], boolean[]",
+        "'w', '{1}', '{no}', '{null}', '{null}', '{null}', '{false}'",
+    ),
+];
+
+async fn explain(client: &Client, arguments: &str) -> String {
+    let messages = client.simple_query(&format!("explain execute statement({arguments})")).await.unwrap();
+    let lines = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn statements_that_run_for_every_job_read_no_whole_table() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let fill = "insert into graphile_worker._private_tasks (identifier) values ('noop'), ('other');
+      insert into graphile_worker._private_job_queues (queue_name) select 'q' || n from generate_series(1, 100) as n;
+      insert into graphile_worker._private_jobs (task_id, priority, run_at, job_queue_id)
+        select 1 + n % 2, n % 3, now() + (n % 5 - 2) * interval '1 hour', case when n % 10 = 0 then 1 + n / 10 % 100 end
+        from generate_series(1, 50000) as n;
+      vacuum analyze graphile_worker._private_jobs;";
+    for statement in fill.split_inclusive(';') {
+        client.batch_execute(statement).await.unwrap();
+    }
+    for (name, sql, types, arguments) in STATEMENTS {
+        let sql = sql.replace("{schema_text}", "'graphile_worker'").replace("{schema}", "graphile_worker");
+        client.batch_execute(&format!("prepare statement ({types}) as {sql}")).await.unwrap();
+        for mode in ["force_custom_plan", "force_generic_plan"] {
+            client.batch_execute(&format!("set plan_cache_mode = {mode}")).await.unwrap();
+            let plan = explain(&client, arguments).await;
+            assert!(!plan.contains("Seq Scan on _private_jobs"), "{name}, {mode}:\n{plan}");
+        }
+        client.batch_execute("deallocate statement").await.unwrap();
+    }
+}
