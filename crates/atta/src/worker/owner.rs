@@ -1,0 +1,657 @@
+//! The owner: one task that has the worker's state, and selects over a closed set of events.
+//!
+//! It decides, and lanes act. A lane is one errand to the database, of which a few are on their way at a
+//! time. There are two kinds. A durable one releases what has finished and claims for the slots that are free. A
+//! holding one (`hold.rs`) picks a batch, waits while it runs, and settles it, all in one transaction; two of them take
+//! turns, so that PostgreSQL and the tasks work at the same time. Jobs in a queue, and those of slow tasks, are always
+//! claimed durably.
+//!
+//! Each kind has a [`Source`], whose `more` says that there may be due jobs: hints set it, a claim that came back
+//! short of what it asked for leaves it unset, unless a hint came in while it was away. So no wake-up is lost between
+//! "found nothing" and "go to sleep".
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+
+use super::backoff::Backoff;
+use super::claim::claim_jobs;
+use super::hold::{self, Cursor, Durations, Picked, Settlement, Size, Wanted};
+use super::options::Plan;
+use super::release::{self, release};
+use super::run::{Claim, Finished, Outcome};
+use super::shutdown::{self, Shutdown};
+use super::slots::{self, RunList};
+use super::wake::Wake;
+use super::{Claims, Shared, Worker};
+use crate::db::pool;
+use crate::event::WorkerEvent;
+use crate::{Error, Job, Result};
+
+/// Lanes of a kind: while one is away, the other can bring in what has finished since.
+const LANES: usize = 2;
+
+/// A claim that found nothing is not repeated before so many times its own duration have passed, while jobs are held:
+/// so it can't slow them down, however much it has to look through.
+const REST: u32 = 5;
+
+/// After this many times the duration of a pick from the very start, the next one begins there again; those between
+/// begin where the last one ended. When dead rows pile up at the start, they are not walked over each time.
+const FROM_START: u32 = 20;
+
+/// Outcomes that wait for the loop; a slot with one more waits until it has caught up.
+const FINISHED_AHEAD: usize = 1024;
+
+/// In one-shot mode there is nobody to wait for a database that has gone.
+const ONCE_TRIES: u32 = 8;
+
+/// How often the locks of running jobs are renewed: Graphile takes those of four hours for dead.
+const REFRESH: Duration = Duration::from_secs(3600);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    UntilShutdown,
+    UntilEmpty,
+}
+
+/// What a lane came back with.
+enum Errand {
+    /// Releases and durable claims.
+    Durable { asked: usize, took: Duration, claimed: Option<Result<Vec<Job>>> },
+    /// How many jobs were picked and settled, and how long the pick took.
+    Held { lane: u64, asked: usize, from: Cursor, picked: Result<(usize, Duration)> },
+    /// Gave back what a claim in doubt may have taken.
+    ClearedUp(Result<()>),
+    /// Something that needs no answer.
+    Aside,
+}
+
+/// Jobs that a lane holds while they run.
+struct Batch {
+    picked: usize,
+    unfinished: HashMap<i64, Arc<Job>>,
+    finished: Vec<Finished>,
+    began: Instant,
+    settle: tokio::sync::oneshot::Sender<Settlement>,
+}
+
+/// One of the two kinds of claims.
+#[derive(Default)]
+struct Source {
+    /// There may be due jobs.
+    more: bool,
+    /// Lanes of this kind that are away to claim.
+    away: usize,
+    not_before: Option<Instant>,
+    errors: Backoff,
+}
+
+impl Source {
+    fn may_claim(&self, now: Instant) -> bool {
+        self.more && self.not_before.is_none_or(|time| time <= now)
+    }
+
+    /// When it may claim again, if only the time holds it back.
+    fn next_timer(&self, now: Instant) -> Option<Instant> {
+        self.not_before.filter(|time| self.more && *time > now)
+    }
+}
+
+/// The state of a running worker.
+pub(super) struct Owner {
+    shared: Arc<Shared>,
+    mode: Mode,
+    plan: Plan,
+    wakes: mpsc::Receiver<Wake>,
+    look: Arc<Notify>,
+    list: Arc<RunList>,
+    finished: mpsc::Receiver<Finished>,
+    slots: JoinSet<()>,
+    lanes: JoinSet<Errand>,
+    durable: Source,
+    held: Source,
+    /// Claimed durably and not yet back from a slot.
+    running: HashMap<i64, Arc<Job>>,
+    /// Asked for by lanes that are away.
+    reserved: usize,
+    /// Back from a slot and not yet on a lane.
+    to_release: Vec<Finished>,
+    release_at: Option<Instant>,
+    picked_sender: mpsc::Sender<Picked>,
+    picked: mpsc::Receiver<Picked>,
+    batches: HashMap<u64, Batch>,
+    /// By lane: what finished after its batch was settled, and before that is committed. Only then is it durably ours,
+    /// and only then can it be released.
+    settling: HashMap<u64, Vec<Finished>>,
+    next_lane: u64,
+    size: Size,
+    durations: Durations,
+    cursor: Cursor,
+    /// When a pick begins at the very start again.
+    from_start_at: Instant,
+    /// A claim went wrong in a way that leaves open whether it took jobs: they must be given back before the next.
+    in_doubt: bool,
+    /// A claim came back short, so only a look can tell when the next job is due.
+    due_unknown: bool,
+    next_due: Option<Instant>,
+    /// Claims that found nothing although a job was due: others hold it.
+    in_vain: Backoff,
+    refresh_at: Instant,
+    shutdown: Shutdown,
+    error: Option<Error>,
+}
+
+impl Owner {
+    pub(super) fn new(worker: &Worker, mode: Mode, wakes: mpsc::Receiver<Wake>, look: Arc<Notify>) -> Owner {
+        let shared = worker.shared.clone();
+        let list = Arc::new(RunList::default());
+        let (finished_sender, finished) = mpsc::channel(FINISHED_AHEAD);
+        let slots = slots::start(&shared, shared.slots, &list, &finished_sender);
+        let (picked_sender, picked) = mpsc::channel(LANES);
+        Owner {
+            shutdown: Shutdown::new(&worker.plan),
+            plan: worker.plan.clone(),
+            size: Size::new(shared.slots),
+            shared,
+            mode,
+            wakes,
+            look,
+            list,
+            finished,
+            slots,
+            lanes: JoinSet::new(),
+            durable: Source { more: true, ..Source::default() },
+            held: Source { more: true, ..Source::default() },
+            running: HashMap::new(),
+            reserved: 0,
+            to_release: Vec::new(),
+            release_at: None,
+            picked_sender,
+            picked,
+            batches: HashMap::new(),
+            settling: HashMap::new(),
+            next_lane: 0,
+            durations: Durations::default(),
+            cursor: Cursor::START,
+            from_start_at: Instant::now(),
+            in_doubt: false,
+            due_unknown: false,
+            next_due: None,
+            in_vain: Backoff::default(),
+            refresh_at: Instant::now() + REFRESH,
+            error: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Result<()> {
+        let mut batch = Vec::new();
+        loop {
+            self.send_lanes();
+            if self.is_done() {
+                break;
+            }
+            let timer = self.next_timer();
+            tokio::select! {
+                Some(errand) = self.lanes.join_next() => self.on_errand(errand),
+                count = self.finished.recv_many(&mut batch, FINISHED_AHEAD) => {
+                    debug_assert!(count > 0, "the slots hold senders");
+                    self.on_finished(&mut batch);
+                }
+                Some(picked) = self.picked.recv() => self.on_picked(picked),
+                Some(wake) = self.wakes.recv() => self.on_wake(wake),
+                () = tokio::time::sleep_until(timer.into()) => self.on_timer(),
+                () = self.shared.stop.cancelled(), if !self.shutdown.has_begun() => self.begin_shutdown(),
+                () = self.shared.abort.cancelled(), if !self.shutdown.is_aborting() => self.begin_abort(),
+            }
+        }
+        self.slots.abort_all();
+        self.error.map_or(Ok(()), Err)
+    }
+
+    /// Sends out what there is to do, as far as lanes are free.
+    fn send_lanes(&mut self) {
+        let now = Instant::now();
+        if self.in_doubt {
+            // Only when no lane is away is everything known that this worker has.
+            if self.lanes.is_empty() && self.durable.not_before.is_none_or(|time| time <= now) {
+                let known = self.running.keys().copied();
+                let known = known.chain(self.to_release.iter().map(|one| one.job.id)).collect();
+                self.lanes.spawn(clear_up(self.shared.clone(), known));
+            }
+            return;
+        }
+        while self.durable.away < LANES {
+            let is_time = self.release_at.is_some_and(|time| time <= now) || self.shutdown.has_begun();
+            let release = if is_time { std::mem::take(&mut self.to_release) } else { Vec::new() };
+            if !release.is_empty() {
+                self.release_at = None;
+            }
+            let asked = self.room(now);
+            if release.is_empty() && asked == 0 {
+                break;
+            }
+            self.send_durable(release, asked);
+        }
+        while self.held.away < LANES && self.may_hold() && self.held.may_claim(now) {
+            self.send_holding(now);
+        }
+        let is_quiet = !self.durable.more && !self.held.more && self.durable.away + self.held.away == 0;
+        if self.due_unknown && is_quiet {
+            self.due_unknown = false;
+            self.look.notify_one();
+        }
+    }
+
+    fn send_durable(&mut self, release: Vec<Finished>, asked: usize) {
+        if asked > 0 {
+            self.durable.more = false;
+            self.reserved += asked;
+            self.shared.events.send(|| WorkerEvent::ClaimStarted);
+        }
+        self.durable.away += 1;
+        let unqueued = self.tasks(|is_slow| !self.holds() || is_slow);
+        self.lanes.spawn(durable_errand(self.shared.clone(), release, asked, unqueued));
+    }
+
+    fn send_holding(&mut self, now: Instant) {
+        self.held.more = false;
+        self.held.away += 1;
+        self.next_lane += 1;
+        let from = if now >= self.from_start_at { Cursor::START } else { self.cursor };
+        let asked = self.size.get();
+        let task_identifiers = self.tasks(|is_slow| !is_slow);
+        let lane = self.next_lane;
+        let wanted = Wanted { lane, count: asked, task_identifiers, from };
+        let (shared, picked) = (self.shared.clone(), self.picked_sender.clone());
+        self.shared.events.send(|| WorkerEvent::ClaimStarted);
+        self.lanes.spawn(async move {
+            let picked = hold::hold(&shared, wanted, &picked).await;
+            Errand::Held { lane, asked, from, picked }
+        });
+    }
+
+    /// The tasks whose slowness fits.
+    fn tasks(&self, fits: impl Fn(bool) -> bool) -> Vec<String> {
+        let is_slow = |identifier: &str| self.durations.is_slow(identifier, self.plan.hold_budget);
+        self.shared.task_identifiers.iter().filter(|task| fits(is_slow(task))).cloned().collect()
+    }
+
+    /// Whether jobs are held at all, now.
+    fn holds(&self) -> bool {
+        self.plan.claims == Claims::Held && self.shared.may_hold.load(Ordering::Relaxed)
+    }
+
+    /// Whether a batch may be picked now: only if a slot can begin it.
+    fn may_hold(&self) -> bool {
+        self.holds()
+            && !self.shutdown.has_begun()
+            && self.error.is_none()
+            && self.running.len() < self.shared.slots
+    }
+
+    /// How many jobs may be claimed durably now.
+    fn room(&self, now: Instant) -> usize {
+        if !self.durable.may_claim(now) || self.shutdown.has_begun() || self.error.is_some() {
+            return 0;
+        }
+        (self.shared.slots + self.plan.local_queue_size()).saturating_sub(self.running.len() + self.reserved)
+    }
+
+    fn on_errand(&mut self, errand: Result<Errand, tokio::task::JoinError>) {
+        match errand {
+            Ok(Errand::Durable { asked, took, claimed }) => {
+                self.durable.away -= 1;
+                self.reserved -= asked;
+                match claimed {
+                    None => {}
+                    Some(Ok(jobs)) => self.on_claimed(asked, jobs, took),
+                    Some(Err(error)) => self.on_claim_error(error, Claims::Durable),
+                }
+            }
+            Ok(Errand::Held { lane, asked, from, picked }) => {
+                self.held.away -= 1;
+                for finished in self.settling.remove(&lane).unwrap_or_default() {
+                    self.on_durable_finished(finished);
+                }
+                match picked {
+                    Ok((count, took)) => self.on_settled(asked, from, count, took),
+                    Err(error) => self.on_claim_error(error, Claims::Held),
+                }
+            }
+            Ok(Errand::ClearedUp(Ok(()))) => self.in_doubt = false,
+            Ok(Errand::ClearedUp(Err(error))) => self.on_claim_error(error, Claims::Durable),
+            Ok(Errand::Aside) => {}
+            // Nothing in a lane panics; if it does, its claims are found by the recovery once this worker is gone.
+            Err(error) => {
+                self.error = Some(Error::config(format!("a lane of the worker panicked: {error}")));
+                self.shared.stop.cancel();
+            }
+        }
+    }
+
+    fn on_claimed(&mut self, asked: usize, jobs: Vec<Job>, took: Duration) {
+        self.durable.errors = Backoff::default();
+        let count = jobs.len();
+        if count == asked {
+            self.durable.more = true;
+        } else {
+            self.due_unknown = true;
+            self.durable.not_before = self.plan.pause_after_short_claim(count);
+        }
+        if count == 0 {
+            if self.holds() && self.mode == Mode::UntilShutdown {
+                self.durable.not_before = Some(Instant::now() + took * REST);
+            }
+            self.shared.events.send(|| WorkerEvent::ClaimEmpty);
+            return;
+        }
+        self.in_vain = Backoff::default();
+        let jobs: Vec<Arc<Job>> = jobs.into_iter().map(Arc::new).collect();
+        self.running.extend(jobs.iter().map(|job| (job.id, job.clone())));
+        self.list.push_durable(jobs);
+        if self.shutdown.has_begun() {
+            self.give_back_unstarted();
+        }
+    }
+
+    fn on_picked(&mut self, Picked { lane, is_full, jobs, settle }: Picked) {
+        if self.shutdown.has_begun() {
+            // Too late to begin them: the end of the transaction frees them.
+            let _ = settle.send(Settlement { finished: Vec::new(), running: Vec::new() });
+            return;
+        }
+        self.in_vain = Backoff::default();
+        if let Some(last) = jobs.last() {
+            self.cursor = Cursor { priority: last.priority, run_at: Some(last.run_at) };
+        }
+        // A full batch: the other lane can pick the next while this one runs.
+        self.held.more |= is_full;
+        let unfinished = jobs.iter().map(|job| (job.id, job.clone())).collect();
+        let (picked, began) = (jobs.len(), Instant::now());
+        self.batches.insert(lane, Batch { picked, unfinished, finished: Vec::new(), began, settle });
+        self.list.push_held(&jobs, lane);
+    }
+
+    /// Ends a batch: what has finished is written, what runs becomes durable, and the rest is free.
+    fn settle(&mut self, lane: u64) {
+        let Some(mut batch) = self.batches.remove(&lane) else { return };
+        for unstarted in self.list.take_held(lane) {
+            batch.unfinished.remove(&unstarted.id);
+        }
+        let part = batch.began.elapsed().as_secs_f64() / self.plan.hold_budget.as_secs_f64().max(0.000_001);
+        self.size.learn(batch.picked, batch.finished.len(), part);
+        self.held.more |= batch.finished.len() + batch.unfinished.len() < batch.picked;
+        self.due_unknown |= batch.finished.iter().any(|one| !matches!(one.outcome, Outcome::Completed));
+        let running: Vec<Arc<Job>> = batch.unfinished.into_values().collect();
+        self.running.extend(running.iter().map(|job| (job.id, job.clone())));
+        self.settling.insert(lane, Vec::new());
+        // The lane waits for this until it is done.
+        let _ = batch.settle.send(Settlement { finished: batch.finished, running });
+    }
+
+    fn on_settled(&mut self, asked: usize, from: Cursor, picked: usize, took: Duration) {
+        self.held.errors = Backoff::default();
+        if from == Cursor::START {
+            self.from_start_at = Instant::now() + took * FROM_START;
+        }
+        if picked == 0 {
+            self.shared.events.send(|| WorkerEvent::ClaimEmpty);
+        }
+        if picked < asked {
+            self.due_unknown = true;
+            // Short from somewhere in the middle says nothing about the start.
+            self.held.more |= from != Cursor::START;
+            self.from_start_at = Instant::now();
+        }
+    }
+
+    fn on_claim_error(&mut self, error: Error, kind: Claims) {
+        tracing::warn!(%error, "could not claim jobs, trying again");
+        self.shared.events.send(|| WorkerEvent::ClaimFailed { error: error.to_string().into() });
+        let source = match kind {
+            Claims::Durable => &mut self.durable,
+            Claims::Held => &mut self.held,
+        };
+        source.not_before = Some(Instant::now() + source.errors.next());
+        source.more = true;
+        // A refusal took nothing, and a pick never does; an end of the connection may have come after the commit.
+        self.in_doubt |= kind == Claims::Durable && error.may_have_happened();
+        if self.mode == Mode::UntilEmpty && source.errors.tries() >= ONCE_TRIES {
+            self.error = Some(error);
+        }
+    }
+
+    fn on_finished(&mut self, finished: &mut Vec<Finished>) {
+        for one in finished.drain(..) {
+            if !matches!(one.outcome, Outcome::Interrupted) {
+                self.durations.learn(one.job.task_identifier(), one.duration);
+            }
+            match one.claim {
+                Claim::Held(lane) if self.batches.contains_key(&lane) => self.on_held_finished(lane, one),
+                Claim::Held(lane) if self.settling.contains_key(&lane) => {
+                    self.settling.entry(lane).or_default().push(one);
+                }
+                Claim::Held(_) | Claim::Durable => self.on_durable_finished(one),
+            }
+        }
+    }
+
+    /// One that was given back in the meantime, because it would not end, is no longer ours to release.
+    fn on_durable_finished(&mut self, finished: Finished) {
+        if self.running.remove(&finished.job.id).is_some() {
+            self.queue_release(finished);
+        }
+    }
+
+    fn on_held_finished(&mut self, lane: u64, finished: Finished) {
+        let Some(batch) = self.batches.get_mut(&lane) else { return };
+        batch.unfinished.remove(&finished.job.id);
+        batch.finished.push(finished);
+        if batch.unfinished.is_empty() {
+            self.settle(lane);
+        }
+    }
+
+    fn queue_release(&mut self, finished: Finished) {
+        // Its queue is free for the next job, and a failed job becomes due again.
+        self.durable.more = true;
+        self.held.more |= self.holds();
+        self.due_unknown |= matches!(finished.outcome, Outcome::Failed(_) | Outcome::Interrupted);
+        let time = Instant::now() + self.plan.release_delay(&finished.outcome);
+        self.release_at = Some(self.release_at.map_or(time, |earlier| earlier.min(time)));
+        self.to_release.push(finished);
+    }
+
+    fn on_wake(&mut self, wake: Wake) {
+        match wake {
+            Wake::Hint => {
+                self.wake_sources();
+                self.plan.cut_pause_short(&mut self.durable.not_before);
+            }
+            Wake::Due(None) => self.next_due = None,
+            Wake::Due(Some(due)) if due <= Instant::now() => {
+                // Due, and yet not claimed: the first time at once, then less and less often.
+                let pause = if self.in_vain.tries() == 0 { Duration::ZERO } else { self.in_vain.next() };
+                self.in_vain.next();
+                self.next_due = Some(Instant::now() + pause.min(self.shared.poll_interval));
+            }
+            Wake::Due(Some(due)) => self.next_due = Some(due),
+            Wake::Stop(reason) => {
+                self.error.get_or_insert_with(|| {
+                    Error::config(reason).with_hint("install a newer version of atta")
+                });
+                self.shared.stop.cancel();
+            }
+        }
+    }
+
+    /// There may be jobs of both kinds, and anywhere.
+    fn wake_sources(&mut self) {
+        self.durable.more = true;
+        self.held.more = self.holds();
+    }
+
+    fn next_timer(&self) -> Instant {
+        let now = Instant::now();
+        let times = [
+            self.next_due,
+            self.release_at,
+            self.durable.next_timer(now),
+            self.held.next_timer(now),
+            self.batches.values().map(|batch| batch.began + self.plan.hold_budget).min(),
+            self.plan.oldest_wait(now),
+            self.shutdown.next_step(),
+            Some(self.refresh_at),
+        ];
+        times.into_iter().flatten().min().unwrap_or(now + REFRESH)
+    }
+
+    fn on_timer(&mut self) {
+        let now = Instant::now();
+        if self.next_due.is_some_and(|due| due <= now) {
+            self.next_due = None;
+            self.from_start_at = self.from_start_at.min(now);
+            self.wake_sources();
+        }
+        let budget = self.plan.hold_budget;
+        let over: Vec<u64> = self
+            .batches
+            .iter()
+            .filter(|(_, batch)| batch.began + budget <= now)
+            .map(|(lane, _)| *lane)
+            .collect();
+        for lane in over {
+            self.settle(lane);
+        }
+        if let Some(before) = self.plan.local_queue_ttl().and_then(|ttl| now.checked_sub(ttl)) {
+            let old = self.list.take_durable(before);
+            self.give_back(old, || Outcome::NotStarted);
+        }
+        if self.refresh_at <= now {
+            self.refresh_at = now + REFRESH;
+            let ids: Vec<i64> = self.running.keys().copied().collect();
+            self.lanes.spawn(refresh(self.shared.clone(), ids));
+        }
+        if self.shutdown.has_begun() {
+            self.step_shutdown(now);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let is_clear = !self.in_doubt || self.error.is_some() || self.shared.leave.is_cancelled();
+        let is_idle =
+            self.running.is_empty() && self.to_release.is_empty() && self.lanes.is_empty() && is_clear;
+        let has_more = self.durable.more || (self.holds() && self.held.more);
+        is_idle
+            && match self.mode {
+                Mode::UntilShutdown => self.shutdown.has_begun(),
+                Mode::UntilEmpty => self.shutdown.has_begun() || !has_more || self.error.is_some(),
+            }
+    }
+
+    fn begin_shutdown(&mut self) {
+        self.shutdown.begin();
+        self.give_back_unstarted();
+        let lanes: Vec<u64> = self.batches.keys().copied().collect();
+        for lane in lanes {
+            self.settle(lane);
+        }
+    }
+
+    fn begin_abort(&mut self) {
+        self.begin_shutdown();
+        self.shutdown.abort_now();
+    }
+
+    fn give_back_unstarted(&mut self) {
+        let unstarted = self.list.take_durable(Instant::now());
+        self.give_back(unstarted, || Outcome::NotStarted);
+    }
+
+    fn give_back(&mut self, jobs: Vec<Arc<Job>>, outcome: impl Fn() -> Outcome) {
+        for job in jobs {
+            if self.running.remove(&job.id).is_some() {
+                let (duration, claim) = (Duration::ZERO, Claim::Durable);
+                self.queue_release(Finished { job, outcome: outcome(), duration, claim });
+            }
+        }
+    }
+
+    fn step_shutdown(&mut self, now: Instant) {
+        match self.shutdown.step(now) {
+            shutdown::Step::Wait => {}
+            shutdown::Step::Tell => self.shared.cancel.cancel(),
+            shutdown::Step::Abort => {
+                self.shared.cancel.cancel();
+                self.shared.abort.cancel();
+            }
+            shutdown::Step::Abandon => {
+                // They do not even yield. What they hold is given back, and what they do later changes nothing.
+                let jobs: Vec<Arc<Job>> = self.running.values().cloned().collect();
+                tracing::error!(
+                    jobs = jobs.len(),
+                    "tasks did not end when told to; their jobs are given back"
+                );
+                self.give_back(jobs, || Outcome::Interrupted);
+            }
+            shutdown::Step::Leave => {
+                tracing::error!("the database did not answer; locks are left for other workers to recover");
+                self.shared.leave.cancel();
+            }
+        }
+    }
+}
+
+/// One durable errand: releases, and claims. A queue is free for the claim only when its job is released, so then the
+/// one waits for the other.
+async fn durable_errand(
+    shared: Arc<Shared>,
+    finished: Vec<Finished>,
+    asked: usize,
+    unqueued: Vec<String>,
+) -> Errand {
+    let claim = async {
+        if asked == 0 {
+            return None;
+        }
+        Some(match pool::get(shared.utils.pool(), "claiming jobs").await {
+            Ok(client) => claim_jobs(&shared, &client, asked, &unqueued).await,
+            Err(error) => Err(error),
+        })
+    };
+    let frees_a_queue = finished.iter().any(|one| one.job.job_queue_id.is_some());
+    let mut start = Instant::now();
+    let claimed = if frees_a_queue {
+        release(&shared, finished, false).await;
+        start = Instant::now();
+        claim.await
+    } else {
+        tokio::join!(release(&shared, finished, false), claim).1
+    };
+    Errand::Durable { asked, took: start.elapsed(), claimed }
+}
+
+/// Clears up what a claim in doubt may have taken.
+async fn clear_up(shared: Arc<Shared>, known: Vec<i64>) -> Errand {
+    Errand::ClearedUp(release::return_unknown(&shared, &known).await)
+}
+
+/// Renews the locks of running jobs.
+async fn refresh(shared: Arc<Shared>, ids: Vec<i64>) -> Errand {
+    use tokio_postgres::types::Type;
+    let refreshed = async {
+        let client = pool::get(shared.utils.pool(), "renewing locks").await?;
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+            [(&&*shared.worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY)];
+        let renewed = shared.query(&client, &shared.sql.refresh_locks, &parameters).await;
+        renewed.map_err(|error| Error::database("renewing locks", error))
+    };
+    if let Err(error) = refreshed.await {
+        tracing::warn!(%error, "could not renew the locks of running jobs, trying again in an hour");
+    }
+    Errand::Aside
+}
