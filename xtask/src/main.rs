@@ -3,6 +3,7 @@
 //! They work on a machine that has cargo and nothing else: what is missing is installed first, by the machine's own
 //! package manager, and named before that.
 
+mod bench;
 mod demo;
 mod install;
 mod postgres;
@@ -18,6 +19,7 @@ Usage: cargo xtask COMMAND
   demo [--stay]           start a private PostgreSQL, add jobs by SQL and see them run
   test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
   check                   format and lints only
+  bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md
 ";
 
 type Result<T = (), E = String> = std::result::Result<T, E>;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(false),
         ["test", "--all-postgres"] => test::run(true),
         ["check"] => test::check(),
+        ["bench", options @ ..] => bench::run(options),
         ["help" | "--help" | "-h"] => {
             say(USAGE);
             Ok(())

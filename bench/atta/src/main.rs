@@ -1,1 +1,104 @@
-fn main() {}
+//! atta's harness. Settings: `held` and `durable`, both with 24 slots; durable claims 500 jobs ahead.
+
+use std::time::Instant;
+
+use atta::{
+    Claims, IntoTaskHandlerResult, JobSpec, LocalQueueConfig, TaskHandler, WorkerContext, WorkerOptions,
+};
+use atta::{RawJobSpec, Worker};
+use bench_common::{Mode, Order, Result};
+use chrono::DateTime;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Noop {}
+
+impl TaskHandler for Noop {
+    const IDENTIFIER: &'static str = "noop";
+
+    async fn run(self, _ctx: WorkerContext) -> impl IntoTaskHandlerResult {
+        bench_common::noop();
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Ping {
+    due: i64,
+}
+
+impl TaskHandler for Ping {
+    const IDENTIFIER: &'static str = "ping";
+
+    async fn run(self, _ctx: WorkerContext) -> impl IntoTaskHandlerResult {
+        bench_common::ping(self.due);
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result {
+    let order = Order::read()?;
+    let worker = options(&order)?.init().await?;
+    match order.mode {
+        Mode::Prepare => Ok(()),
+        Mode::Add => add(&worker, order.count).await,
+        Mode::Drain | Mode::Latency | Mode::Late => work(worker, &order).await,
+    }
+}
+
+fn options(order: &Order) -> Result<WorkerOptions> {
+    let options = WorkerOptions::default()
+        .database_url(&order.url)
+        .concurrency(24)
+        .define_job::<Noop>()
+        .define_job::<Ping>();
+    match (order.setting.as_str(), order.mode) {
+        ("held", _) => Ok(options),
+        ("durable", Mode::Drain) => {
+            Ok(options.claims(Claims::Durable).local_queue(LocalQueueConfig::new(500)))
+        }
+        ("durable", _) => Ok(options.claims(Claims::Durable)),
+        (other, _) => Err(format!("unknown setting {other:?}").into()),
+    }
+}
+
+async fn add(worker: &Worker, count: usize) -> Result {
+    let jobs: atta::Result<Vec<RawJobSpec>> =
+        (0..count).map(|_| RawJobSpec::new("noop", Noop {}, JobSpec::default())).collect();
+    let (jobs, utils) = (jobs?, worker.create_utils());
+    // Opens the connection.
+    utils.count_jobs().await?;
+    bench_common::added(utils.add_raw_jobs(&jobs)).await
+}
+
+async fn work(worker: Worker, order: &Order) -> Result {
+    let utils = worker.create_utils();
+    let client = utils.pool().get().await?;
+    let start = Instant::now();
+    let running = tokio::spawn(async move { worker.run().await });
+    let done = match order.mode {
+        Mode::Drain => {
+            let is_empty = async || {
+                let sql = "select not exists (select from graphile_worker._private_jobs)";
+                Ok(client.query_one(sql, &[]).await?.get(0))
+            };
+            bench_common::drained(order.count, start, is_empty).await
+        }
+        Mode::Late => {
+            let add = async |due| {
+                let run_at = DateTime::from_timestamp_micros(due).ok_or("a time out of range")?;
+                utils.add_job(Ping { due }, JobSpec { run_at: Some(run_at), ..JobSpec::default() }).await?;
+                Ok(())
+            };
+            bench_common::late(order.count, add).await
+        }
+        Mode::Latency | Mode::Prepare | Mode::Add => {
+            let add = async |due| {
+                utils.add_job(Ping { due }, JobSpec::default()).await?;
+                Ok(())
+            };
+            bench_common::latency(order.count, add).await
+        }
+    };
+    running.abort();
+    done
+}

@@ -1,6 +1,6 @@
 //! What can be said on the command line.
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 /// Background jobs in the PostgreSQL that you already have.
 #[derive(Debug, Parser)]
@@ -13,6 +13,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Migrate(Migrate),
+    Bench(Bench),
 }
 
 /// Where the jobs are.
@@ -46,4 +47,90 @@ pub(crate) struct Migrate {
     /// Show the SQL of a whole installation; needs no database
     #[arg(long)]
     pub(crate) print: bool,
+}
+
+/// Measure how fast jobs are added, started and run on your server
+///
+/// Makes a database of its own on the server of the connection, and drops it at the end; nothing else is touched. What
+/// the figures mean is in docs/benchmarking.md.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+
+    /// Jobs to add and to drain
+    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = at_least_one)]
+    pub(crate) jobs: usize,
+
+    /// Workers, all in this process
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
+    pub(crate) workers: usize,
+
+    /// Jobs that a worker runs at a time
+    #[arg(long, default_value_t = 24, value_name = "N", value_parser = at_least_one)]
+    pub(crate) concurrency: usize,
+
+    /// How a worker keeps others away from its jobs
+    #[arg(long, value_enum, default_value_t = ClaimsChoice::Held, value_name = "KIND")]
+    pub(crate) claims: ClaimsChoice,
+
+    /// Jobs that a worker claims beyond those that run; without it, none
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub(crate) local_queue: Option<usize>,
+
+    /// Size of a job's payload; the smallest is {}
+    #[arg(long, default_value_t = 0, value_name = "BYTES")]
+    pub(crate) payload_bytes: usize,
+
+    /// Spread the jobs over so many queues; 0 is none
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) queues: usize,
+
+    /// Part of the jobs that fail, from 0 to 1; they have one attempt
+    #[arg(long, default_value_t = 0.0, value_name = "PART", value_parser = part)]
+    pub(crate) fail_rate: f64,
+
+    /// Keep a transaction open elsewhere during the drain, so that nothing can be vacuumed
+    #[arg(long)]
+    pub(crate) pin_xmin: bool,
+
+    /// How long the steady state is watched
+    #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+
+    /// Use the database and schema of the connection itself; refused if there are jobs other than the benchmark's
+    #[arg(long)]
+    pub(crate) in_place: bool,
+
+    /// Give the figures as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Run the jobs that there are and say how much memory it took: the benchmark starts itself so.
+    #[arg(long, hide = true)]
+    pub(crate) memory_probe: bool,
+}
+
+/// See `atta::Claims`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClaimsChoice {
+    /// By a row lock, within one short transaction
+    Held,
+    /// By the worker's name in the row
+    Durable,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(number) => Ok(number),
+        Err(_) => Err("is not a whole number".into()),
+    }
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(part) if (0.0..=1.0).contains(&part) => Ok(part),
+        _ => Err("must be a number from 0 to 1".into()),
+    }
 }

@@ -1,3 +1,4 @@
 //! One module a command.
 
 pub(crate) mod migrate;
+pub(crate) mod bench;

@@ -9,9 +9,13 @@ use crate::output::Failure;
 
 /// Opens one connection.
 pub(crate) async fn connect(connection: &Connection) -> Result<Client, Failure> {
-    let config = config(connection)?;
+    open(&config(connection)?).await
+}
+
+/// Opens one connection as set up.
+pub(crate) async fn open(config: &Config) -> Result<Client, Failure> {
     let (client, driver) = config.connect(NoTls).await.map_err(|error| {
-        Failure::new(format!("can't connect to {}: {}", place(&config), reason(&error))).with_hint(
+        Failure::new(format!("can't connect to {}: {}", place(config), reason(&error))).with_hint(
             "is the server running, and is the connection string right? Give it by -c or DATABASE_URL",
         )
     })?;
@@ -20,7 +24,8 @@ pub(crate) async fn connect(connection: &Connection) -> Result<Client, Failure> 
     Ok(client)
 }
 
-fn config(connection: &Connection) -> Result<Config, Failure> {
+/// What the user said, as the driver wants it.
+pub(crate) fn config(connection: &Connection) -> Result<Config, Failure> {
     match connection.connection.as_deref() {
         Some(text) if is_name(text) => {
             let mut config = from_environment()?;
@@ -81,7 +86,8 @@ fn place(config: &Config) -> String {
     format!("{}:{port}/{}", hosts.join(","), config.get_dbname().unwrap_or_default())
 }
 
-fn reason(error: &tokio_postgres::Error) -> String {
+/// The server's message, or the cause of there being none.
+pub(crate) fn reason(error: &tokio_postgres::Error) -> String {
     use std::error::Error;
     match error.as_db_error() {
         Some(error) => error.message().to_owned(),

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     let done = runtime.block_on(async {
         match args.command {
             Command::Migrate(migrate) => commands::migrate::run(migrate).await,
+            Command::Bench(bench) => commands::bench::run(bench).await,
         }
     });
     match done {

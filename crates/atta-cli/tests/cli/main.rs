@@ -2,21 +2,27 @@
 #![allow(missing_docs)]
 
 mod migrate;
+mod bench;
 
 use std::process::{Command, Output};
 
 /// Runs `atta` with these words and nothing of our environment that it listens to.
 fn atta(words: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_atta"));
-    for variable in ["DATABASE_URL", "GRAPHILE_WORKER_SCHEMA", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE"] {
-        command.env_remove(variable);
-    }
-    let Output { status, stdout, stderr } = command.args(words).output().expect("atta runs");
+    let Output { status, stdout, stderr } = command(words).output().expect("atta runs");
     Run {
         code: status.code().expect("no signal ended it"),
         out: String::from_utf8(stdout).expect("it prints UTF-8"),
         err: String::from_utf8(stderr).expect("it prints UTF-8"),
     }
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_atta"));
+    for variable in ["DATABASE_URL", "GRAPHILE_WORKER_SCHEMA", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE"] {
+        command.env_remove(variable);
+    }
+    command.args(words);
+    command
 }
 
 /// How a run ended.

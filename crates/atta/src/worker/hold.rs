@@ -73,7 +73,7 @@ pub(crate) async fn hold(
     wanted: Wanted,
     picked: &mpsc::Sender<Picked>,
 ) -> Result<(usize, Duration)> {
-    let client = pool::get(shared.utils.pool(), "claiming jobs").await?;
+    let client = pool::get(&shared.lane_pool, "claiming jobs").await?;
     let start = Instant::now();
     let jobs = match pick(shared, &client, &wanted).await {
         Ok(jobs) => jobs,
@@ -190,7 +190,7 @@ async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt
 }
 
 async fn harden_untouched(shared: &Shared, ids: &[i64], attempts: &[i16]) -> Result<()> {
-    let client = pool::get(shared.utils.pool(), "claiming lost jobs anew").await?;
+    let client = pool::get(&shared.lane_pool, "claiming lost jobs anew").await?;
     let parameters: [(&(dyn ToSql + Sync), Type); 3] =
         [(&&*shared.worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY), (&attempts, Type::INT2_ARRAY)];
     let rows = shared.query(&client, &shared.sql.harden_untouched, &parameters).await;

@@ -24,6 +24,9 @@ use crate::task::IntoTaskHandlerResult;
 use crate::testing::Clock;
 use crate::{BatchTaskHandler, Error, Result, Schema, TaskHandler, WorkerContext, WorkerUtils};
 
+/// Two batches that are held, or a release and a claim, and one of each to spare.
+const LANE_CONNECTIONS: usize = 4;
+
 /// How a worker is set up.
 ///
 /// ```no_run
@@ -103,7 +106,8 @@ impl WorkerOptions {
         self
     }
 
-    /// How many connections the worker's own pool may open, besides the one for LISTEN. At least 2; default: 10.
+    /// How many connections the pool for tasks and [`WorkerUtils`] may open. At least 2; default: 10. The worker itself
+    /// has up to six more: four that claim and release, one for heartbeats and one for LISTEN.
     pub fn max_pg_conn(mut self, count: usize) -> WorkerOptions {
         self.max_pg_conn = count;
         self
@@ -295,17 +299,20 @@ impl WorkerOptions {
                 "behind a pooler in transaction mode: no prepared statements, and polling without LISTEN"
             );
         }
-        // Tasks may have all connections of the pool for as long as they like, and the worker still lives.
-        let pulse_pool = match (&self.pool, &config) {
-            (_, Some(config)) => pool::pool(config, 1)?,
-            (_, None) => utils.pool().clone(),
+        // Tasks may have all connections of their pool for as long as they like, and the worker still works and lives.
+        let own_pool = |size| match &config {
+            Some(config) if is_direct => pool::worker_pool(config, size),
+            Some(config) => pool::pool(config, size),
+            None => Ok(utils.pool().clone()),
         };
         let shared = Shared {
-            pulse_pool,
+            lane_pool: own_pool(LANE_CONNECTIONS)?,
+            pulse_pool: own_pool(1)?,
             worker_id: format!("atta-{:016x}", fastrand::u64(..)).into(),
             utils,
             sql: Statements::new(&schema),
-            use_prepared: self.use_prepared.unwrap_or(is_direct),
+            // A plan that is kept on a connection of somebody else's could be one for an empty table.
+            use_prepared: self.use_prepared.unwrap_or(is_direct && config.is_some()),
             task_identifiers: self.tasks.identifiers(),
             tasks: self.tasks,
             slots: self.concurrency,

@@ -618,7 +618,7 @@ async fn durable_errand(
         if asked == 0 {
             return None;
         }
-        Some(match pool::get(shared.utils.pool(), "claiming jobs").await {
+        Some(match pool::get(&shared.lane_pool, "claiming jobs").await {
             Ok(client) => claim_jobs(&shared, &client, asked, &unqueued).await,
             Err(error) => Err(error),
         })
@@ -644,7 +644,7 @@ async fn clear_up(shared: Arc<Shared>, known: Vec<i64>) -> Errand {
 async fn refresh(shared: Arc<Shared>, ids: Vec<i64>) -> Errand {
     use tokio_postgres::types::Type;
     let refreshed = async {
-        let client = pool::get(shared.utils.pool(), "renewing locks").await?;
+        let client = pool::get(&shared.lane_pool, "renewing locks").await?;
         let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
             [(&&*shared.worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY)];
         let renewed = shared.query(&client, &shared.sql.refresh_locks, &parameters).await;

@@ -106,7 +106,7 @@ async fn release_one_by_one(shared: &Arc<Shared>, kind: Kind, finished: Vec<Fini
 
 /// One try on one connection. Gives back the ids of the jobs that were still ours.
 async fn write(shared: &Shared, kind: Kind, finished: &[Finished]) -> Result<Vec<i64>> {
-    let client = pool::get(shared.utils.pool(), "releasing jobs").await?;
+    let client = pool::get(&shared.lane_pool, "releasing jobs").await?;
     let ids: Vec<i64> = finished.iter().map(|one| one.job.id).collect();
     match kind {
         Kind::Complete => {
@@ -127,7 +127,7 @@ async fn write(shared: &Shared, kind: Kind, finished: &[Finished]) -> Result<Vec
 
 /// Gives back what was claimed for us by a statement whose answer was lost.
 pub(crate) async fn return_unknown(shared: &Shared, known: &[i64]) -> Result<()> {
-    let client = pool::get(shared.utils.pool(), "returning jobs of a lost claim").await?;
+    let client = pool::get(&shared.lane_pool, "returning jobs of a lost claim").await?;
     let sql = &shared.sql.return_unknown;
     let ids = query(shared, &client, "returning jobs of a lost claim", sql, known, &[]).await?;
     if !ids.is_empty() {

@@ -23,6 +23,8 @@ use crate::{Schema, WorkerUtils};
 pub(crate) struct Shared {
     pub(crate) worker_id: Arc<str>,
     pub(crate) utils: WorkerUtils,
+    /// For claims and releases.
+    pub(crate) lane_pool: Pool,
     /// For heartbeats and recovery.
     pub(crate) pulse_pool: Pool,
     pub(crate) sql: Statements,

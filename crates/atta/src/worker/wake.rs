@@ -35,8 +35,8 @@ pub(crate) enum Wake {
 /// its attempts count although it kills its worker.
 const SUSPICIOUS_DEATHS: i64 = 2;
 
-/// However often a look is asked for, there is this much time between two.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+/// However often a look is asked for, so many times the duration of the last one pass before the next.
+const REST: u32 = 5;
 
 /// Keeps a LISTEN alive until the worker stops.
 pub(crate) async fn listen(
@@ -152,6 +152,7 @@ pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked:
     let mut sweep = recovery::SweepTimer::new();
     let mut last_beat = Instant::now();
     loop {
+        let start = Instant::now();
         match look(&shared).await {
             Ok(seen) => {
                 if last_beat.elapsed() > shared.recovery_threshold {
@@ -178,8 +179,9 @@ pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked:
                 hint(&wakes);
             }
         }
+        let rest = (start.elapsed() * REST).min(interval);
         sweep.sweep_when_due(&shared).await;
-        tokio::time::sleep(BETWEEN_LOOKS.min(interval)).await;
+        tokio::time::sleep(rest).await;
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             () = asked.notified() => {}

@@ -22,6 +22,15 @@ async fn count_updates(client: &Client) {
     client.batch_execute(sql).await.unwrap();
 }
 
+/// Until then nothing is held: the first look finds that nothing stands against it.
+async fn wait_for_a_look(client: &Client) {
+    wait_for("the worker to look", || async {
+        let sql = "select 1 from graphile_worker._atta_workers where heartbeat_at > started_at";
+        client.query_opt(sql, &[]).await.unwrap()
+    })
+    .await;
+}
+
 async fn updates(client: &Client) -> i64 {
     client.query_one("select count(*) from public.updates", &[]).await.unwrap().get(0)
 }
@@ -42,12 +51,7 @@ async fn quick_jobs_are_deleted_and_never_updated() {
     let client = db.client().await;
     count_updates(&client).await;
     let worker = Running::start(quick(&db).poll_interval(Duration::from_secs(3600))).await;
-    // From the first look on, which finds that nothing stands against holding.
-    wait_for("the worker to look", || async {
-        let sql = "select 1 from graphile_worker._atta_workers where heartbeat_at > started_at";
-        client.query_opt(sql, &[]).await.unwrap()
-    })
-    .await;
+    wait_for_a_look(&client).await;
     for n in 0..200 {
         worker.utils.add_raw_job("quick", n, JobSpec::default()).await.unwrap();
     }
@@ -68,6 +72,8 @@ async fn a_job_that_outlives_the_budget_becomes_durable_and_the_rest_stays_untou
     });
     let options = options(&db).concurrency(1).hold_budget(Duration::from_millis(5));
     let worker = Running::start(options.define_raw_job("gated", task)).await;
+    let client = db.client().await;
+    wait_for_a_look(&client).await;
     let specs: Vec<RawJobSpec> =
         (0..10).map(|n| RawJobSpec::new("gated", n, JobSpec::default()).unwrap()).collect();
     worker.utils.add_raw_jobs(&specs).await.unwrap();
@@ -80,7 +86,7 @@ async fn a_job_that_outlives_the_budget_becomes_durable_and_the_rest_stays_untou
     })
     .await;
     let sql = "select count(*) from graphile_worker.jobs where attempts = 0 and locked_by is null";
-    assert_eq!(db.client().await.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 9);
+    assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 9);
     gate.add_permits(1000);
     wait_until_empty(&worker.utils).await;
     worker.stop().await.unwrap();

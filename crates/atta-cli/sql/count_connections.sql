@@ -1,0 +1,6 @@
+-- How many other connections the benchmark has here. $1 its application_name.
+select count(*)
+from pg_stat_activity as activity
+where activity.application_name = $1::text
+  and activity.datname = current_database()
+  and activity.pid <> pg_backend_pid()

@@ -1,0 +1,3 @@
+-- Takes away what the last measurement left behind, so that the next one does not walk over it. Can't be in a
+-- transaction; needs to own the table.
+vacuum {schema}._private_jobs

@@ -1,0 +1,106 @@
+//! `atta bench`: what this server can do, measured in a database of the benchmark's own making.
+//!
+//! The measurements are in [`measure`], one function each, in the order in which they run. The place where they run,
+//! and its removal, is in [`site`]; the workers are in [`crew`]; what is printed is in [`report`].
+
+mod site;
+mod crew;
+mod measure;
+mod report;
+
+use std::io::{IsTerminal, Write};
+
+use crate::args::Bench;
+use crate::connect::{config, open};
+use crate::output::{Failure, print};
+use crew::Crew;
+use report::Report;
+use site::Site;
+
+pub(crate) async fn run(args: Bench) -> Result<(), Failure> {
+    if args.memory_probe {
+        return measure::probe_memory(&args).await;
+    }
+    let config = config(&args.connection)?;
+    let client = open(&config).await?;
+    // From here on there is something to clean up.
+    let interrupted = interrupted()?;
+    let site = Site::open(&args, config, client).await?;
+    let mut crew = Crew::default();
+    let progress = Progress::new();
+    let measured = tokio::select! {
+        measured = measure::all(&args, &site, &mut crew, &progress) => measured,
+        () = interrupted => Err(Failure::new("interrupted")),
+    };
+    progress.clear();
+    // However it ended: first the workers leave, then what they worked on.
+    let stopped = crew.stop().await;
+    site.close().await?;
+    let report = measured?;
+    stopped?;
+    print(&show(&report, args.json)?);
+    Ok(())
+}
+
+fn show(report: &Report, as_json: bool) -> Result<String, Failure> {
+    if !as_json {
+        return Ok(report.to_string());
+    }
+    let json = serde_json::to_string_pretty(report)
+        .map_err(|error| Failure::new(format!("the figures are no JSON: {error}")))?;
+    Ok(json + "\n")
+}
+
+/// Ends with the first signal to stop. Watched from the call on, so that none is missed.
+#[cfg(unix)]
+fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let watch =
+        |kind| signal(kind).map_err(|error| Failure::new(format!("can't watch for signals: {error}")));
+    let (mut interrupt, mut terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
+    let mut hang_up = watch(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hang_up.recv() => {}
+        }
+    })
+}
+
+#[cfg(not(unix))]
+fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
+    Ok(async {
+        // Without a way to hear of it, nothing interrupts.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
+}
+
+/// One line on a terminal that says what is going on; elsewhere nothing.
+struct Progress {
+    is_shown: bool,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { is_shown: std::io::stderr().is_terminal() }
+    }
+
+    fn say(&self, text: &str) {
+        self.write(&format!("\r\x1b[K{text}"));
+    }
+
+    fn clear(&self) {
+        self.write("\r\x1b[K");
+    }
+
+    fn write(&self, text: &str) {
+        if self.is_shown {
+            let mut stderr = std::io::stderr().lock();
+            // A terminal that has gone needs no progress.
+            let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+        }
+    }
+}

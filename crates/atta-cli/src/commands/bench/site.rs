@@ -1,0 +1,271 @@
+//! Where it is measured: a database of its own, or the given one when that was asked for; and its removal.
+
+use std::time::{Duration, Instant};
+
+use atta::{Schema, WorkerUtils};
+use tokio_postgres::config::Host;
+use tokio_postgres::{Client, Config};
+
+use crate::args::Bench;
+use crate::connect::{open, reason};
+use crate::output::Failure;
+
+/// How long the server may take to end a connection that was closed.
+const GOODBYE: Duration = Duration::from_secs(10);
+
+/// Before PostgreSQL 15, counts went to a process that shared them every half second.
+const COLLECTOR: Duration = Duration::from_millis(700);
+
+pub(super) struct Site {
+    schema: Schema,
+    /// Names the database, and the connections of this run.
+    name: String,
+    /// For the measured database.
+    config: Config,
+    /// A connection to it, for what is measured from outside the workers.
+    client: Client,
+    /// How to get to the server without the measured database; none if that is not ours.
+    way_in: Option<Config>,
+}
+
+/// What has been spent, so far or since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Costs {
+    pub(super) wal_bytes: f64,
+    pub(super) commits: f64,
+    pub(super) dead_rows: f64,
+}
+
+impl Costs {
+    pub(super) fn since(self, before: Costs) -> Costs {
+        Costs {
+            wal_bytes: self.wal_bytes - before.wal_bytes,
+            commits: self.commits - before.commits,
+            dead_rows: self.dead_rows - before.dead_rows,
+        }
+    }
+}
+
+impl Site {
+    /// Makes or takes the database. `client` is connected as `config` says.
+    pub(super) async fn open(args: &Bench, mut config: Config, client: Client) -> Result<Site, Failure> {
+        let schema = Schema::new(args.connection.schema.as_str())?;
+        let name = format!("atta_bench_{:08x}", fastrand::u32(..));
+        if args.in_place {
+            config.application_name(&name);
+            let mut site = Site { schema, name, config, client, way_in: None };
+            site.take_over().await?;
+            return Ok(site);
+        }
+        let way_in = config.clone();
+        let create = include_str!("../../../sql/create_database.sql").replace("{database}", &name);
+        client.batch_execute(&create).await.map_err(|error| {
+            Failure::new(format!("can't create the database {name}: {}", reason(&error)))
+                .with_hint("the role needs CREATEDB; or measure in a database that you have, by --in-place")
+        })?;
+        drop(client);
+        config.dbname(&name).application_name(&name);
+        match connect_and_migrate(&config, &schema).await {
+            Ok(client) => Ok(Site { schema, name, config, client, way_in: Some(way_in) }),
+            Err(failure) => {
+                drop_database(&way_in, &name).await?;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Takes a database that is not ours, if nobody can mind.
+    async fn take_over(&mut self) -> Result<(), Failure> {
+        let plan = atta::plan_migration(&self.client, &self.schema).await?;
+        let quoted = self.schema.quoted();
+        match (plan.is_empty(), plan.from_revision()) {
+            (true, _) => {}
+            (false, None) => {
+                atta::migrate(&mut self.client, &self.schema).await?;
+            }
+            (false, Some(_)) => {
+                return Err(Failure::new(format!("schema {quoted} is not up to date"))
+                    .with_hint("run: atta migrate; or measure without --in-place"));
+            }
+        }
+        let foreign: i64 = self.ask(include_str!("../../../sql/count_foreign_jobs.sql")).await?;
+        if foreign > 0 {
+            return Err(Failure::new(format!(
+                "schema {quoted} has {foreign} {} that the benchmark did not add",
+                if foreign == 1 { "job" } else { "jobs" }
+            ))
+            .with_hint("measure without --in-place, in a database of the benchmark's own"));
+        }
+        self.clear().await
+    }
+
+    /// Leaves the server as it was found.
+    pub(super) async fn close(self) -> Result<(), Failure> {
+        let Some(way_in) = &self.way_in else {
+            self.clear().await?;
+            self.run(include_str!("../../../sql/delete_bench_tasks.sql")).await?;
+            return self.run(include_str!("../../../sql/delete_bench_queues.sql")).await;
+        };
+        drop(self.client);
+        drop_database(way_in, &self.name).await
+    }
+
+    /// The connection string, for workers.
+    pub(super) fn url(&self) -> String {
+        connection_string(&self.config)
+    }
+
+    pub(super) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Adds jobs over connections of its own, which close when it is dropped.
+    pub(super) fn utils(&self) -> Result<WorkerUtils, Failure> {
+        let pool = WorkerUtils::connect(&self.url())?.pool().clone();
+        Ok(WorkerUtils::new(pool, self.schema.clone()))
+    }
+
+    /// Another connection.
+    pub(super) async fn connect(&self) -> Result<Client, Failure> {
+        open(&self.config).await
+    }
+
+    /// No job of ours is left, and no trace of one.
+    pub(super) async fn clear(&self) -> Result<(), Failure> {
+        self.run(include_str!("../../../sql/delete_bench_jobs.sql")).await?;
+        self.run(include_str!("../../../sql/vacuum_jobs.sql")).await
+    }
+
+    pub(super) async fn server_version(&self) -> Result<String, Failure> {
+        self.ask(include_str!("../../../sql/read_server_version.sql")).await
+    }
+
+    /// By how many seconds the server's clock is ahead of ours. The quickest of a few answers is the most exact.
+    pub(super) async fn clock_ahead(&self) -> Result<f64, Failure> {
+        let mut best = (Duration::MAX, 0.0);
+        for _ in 0..10 {
+            let (asked, before) = (Instant::now(), seconds_now());
+            let theirs: f64 = self.ask(include_str!("../../../sql/read_clock.sql")).await?;
+            let took = asked.elapsed();
+            if took < best.0 {
+                best = (took, theirs - (before + took.as_secs_f64() / 2.0));
+            }
+        }
+        Ok(best.1)
+    }
+
+    /// What has been spent so far. Waits until all other connections of this run have ended, but for those that are to
+    /// stay: a server process writes its counts down at the latest when it ends.
+    pub(super) async fn costs(&self, staying: i64) -> Result<Costs, Failure> {
+        let others = include_str!("../../../sql/count_connections.sql");
+        let began = Instant::now();
+        while self.query(others, &[&self.name]).await?.get::<_, i64>(0) > staying {
+            if began.elapsed() > GOODBYE {
+                return Err(Failure::new("closed connections do not end, so the costs can't be read"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        if self.server_version().await?.split('.').next().and_then(|major| major.parse().ok()) < Some(15) {
+            tokio::time::sleep(COLLECTOR).await;
+        }
+        let row = self.query(include_str!("../../../sql/read_costs.sql"), &[&self.schema.name()]).await?;
+        Ok(Costs { wal_bytes: row.get(0), commits: row.get(1), dead_rows: row.get(2) })
+    }
+
+    async fn ask<T: for<'a> tokio_postgres::types::FromSql<'a>>(&self, template: &str) -> Result<T, Failure> {
+        Ok(self.query(template, &[]).await?.get(0))
+    }
+
+    async fn query(
+        &self,
+        template: &str,
+        arguments: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> Result<tokio_postgres::Row, Failure> {
+        self.client.query_one(&self.fill(template), arguments).await.map_err(measuring)
+    }
+
+    async fn run(&self, template: &str) -> Result<(), Failure> {
+        self.client.batch_execute(&self.fill(template)).await.map_err(measuring)
+    }
+
+    fn fill(&self, template: &str) -> String {
+        template.replace("{schema}", &self.schema.quoted())
+    }
+}
+
+pub(super) fn measuring(error: tokio_postgres::Error) -> Failure {
+    Failure::new(format!("measuring: {}", reason(&error)))
+}
+
+pub(super) fn seconds_now() -> f64 {
+    seconds(chrono::Utc::now())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 fit until the year 2255")]
+pub(super) fn seconds(time: chrono::DateTime<chrono::Utc>) -> f64 {
+    time.timestamp_micros() as f64 / 1e6
+}
+
+async fn connect_and_migrate(config: &Config, schema: &Schema) -> Result<Client, Failure> {
+    let mut client = open(config).await?;
+    atta::migrate(&mut client, schema).await?;
+    Ok(client)
+}
+
+/// The name is of our own making and needs no quotes.
+async fn drop_database(way_in: &Config, name: &str) -> Result<(), Failure> {
+    let admin = open(way_in).await?;
+    let end = include_str!("../../../sql/end_connections.sql");
+    let statement = include_str!("../../../sql/drop_database.sql").replace("{database}", name);
+    let dropped = match admin.query(end, &[&name]).await {
+        Ok(_) => admin.batch_execute(&statement).await,
+        Err(error) => Err(error),
+    };
+    dropped.map_err(|error| {
+        Failure::new(format!("can't drop the database {name}: {}", reason(&error)))
+            .with_hint(format!("run: drop database {name}"))
+    })
+}
+
+/// Workers take their connection as text.
+fn connection_string(config: &Config) -> String {
+    let mut text = String::new();
+    let mut put = |key: &str, value: &str| {
+        let value = value.replace('\\', "\\\\").replace('\'', "\\'");
+        text.push_str(&format!("{key}='{value}' "));
+    };
+    let listed = |values: Vec<String>| values.join(",");
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let values = [
+        ("host", listed(hosts.collect())),
+        ("hostaddr", listed(config.get_hostaddrs().iter().map(ToString::to_string).collect())),
+        ("port", listed(config.get_ports().iter().map(ToString::to_string).collect())),
+        ("user", config.get_user().unwrap_or_default().to_owned()),
+        ("dbname", config.get_dbname().unwrap_or_default().to_owned()),
+        ("options", config.get_options().unwrap_or_default().to_owned()),
+        ("application_name", config.get_application_name().unwrap_or_default().to_owned()),
+        ("password", String::from_utf8_lossy(config.get_password().unwrap_or_default()).into_owned()),
+    ];
+    for (key, value) in values.iter().filter(|(_, value)| !value.is_empty()) {
+        put(key, value);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_survives_being_written_as_text() {
+        let mut config = Config::new();
+        config.host("/run/a b").port(5433).user("o'neill").password("back\\slash 'quote'").dbname("x=y");
+        config.options("-c work_mem=4MB").application_name("atta_bench");
+        let read: Config = connection_string(&config).parse().expect("it can be read");
+        assert_eq!(read, config);
+    }
+}

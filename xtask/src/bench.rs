@@ -1,0 +1,331 @@
+//! `cargo xtask bench`: the same work by atta and by its peers, in one run, in turns, on one private PostgreSQL.
+//!
+//! The harnesses are in `bench/`, outside the workspace. What they print becomes samples here; `report` makes
+//! `bench/RESULTS.md` of their medians.
+
+mod report;
+mod server;
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::{Result, cargo, install, root, say};
+use report::Samples;
+use server::Server;
+
+/// How many single jobs tell the latency, and how many scheduled ones the lateness.
+const PINGS: usize = 500;
+const LATE_PINGS: usize = 100;
+
+/// What a harness can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Drain,
+    Add,
+    Latency,
+    Late,
+}
+
+impl Work {
+    fn mode(self) -> &'static str {
+        match self {
+            Work::Drain => "drain",
+            Work::Add => "add",
+            Work::Latency => "latency",
+            Work::Late => "late",
+        }
+    }
+}
+
+/// What runs the harness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Program {
+    /// A package in `bench/`, by its folder.
+    Rust(&'static str),
+    Node,
+    Pgbench,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Contender {
+    /// Also the name of its database.
+    name: &'static str,
+    about: &'static str,
+    program: Program,
+    setting: &'static str,
+    works: &'static [Work],
+}
+
+const ATTA: &str = "atta_held";
+const ATTA_DURABLE: &str = "atta_durable";
+const GRAPHILE_WORKER: &str = "graphile_worker_npm";
+const CEILING: &str = "ceiling";
+
+const ALL: &[Work] = &[Work::Drain, Work::Add, Work::Latency, Work::Late];
+
+const CONTENDERS: [Contender; 7] = [
+    Contender {
+        name: ATTA,
+        about: "atta, `Claims::Held` (the default), 24 slots",
+        program: Program::Rust("atta"),
+        setting: "held",
+        works: ALL,
+    },
+    Contender {
+        name: ATTA_DURABLE,
+        about: "atta, `Claims::Durable`, 24 slots, in the drain with a local queue of 500",
+        program: Program::Rust("atta"),
+        setting: "durable",
+        works: &[Work::Drain, Work::Latency, Work::Late],
+    },
+    Contender {
+        name: GRAPHILE_WORKER,
+        about: "graphile-worker (npm), 24 concurrent; in the drain 4 processes, local queue 500, refetch delay 10 ms, \
+                batch delays 0",
+        program: Program::Node,
+        setting: "4x24",
+        works: ALL,
+    },
+    Contender {
+        name: "graphile_worker_rs_500",
+        about: "graphile_worker (crate), 24 concurrent; in the drain a local queue of 500, batch delays 1 ms",
+        program: Program::Rust("graphile_worker"),
+        setting: "500",
+        works: ALL,
+    },
+    Contender {
+        name: "graphile_worker_rs_5000",
+        about: "graphile_worker (crate), 500 concurrent, local queue 5000, batch delays 1 ms",
+        program: Program::Rust("graphile_worker"),
+        setting: "5000",
+        works: &[Work::Drain],
+    },
+    Contender {
+        name: "riverqueue",
+        about: "riverqueue (crate), settings of its own bench command: 2000 workers, fetch cooldown 2 ms, poll 20 ms",
+        program: Program::Rust("riverqueue"),
+        setting: "2000",
+        works: ALL,
+    },
+    Contender {
+        name: CEILING,
+        about: "pgbench, 2 clients, 1000 rows picked (`for update skip locked`) and deleted a transaction",
+        program: Program::Pgbench,
+        setting: "",
+        works: &[Work::Drain],
+    },
+];
+
+/// The words after `bench`.
+#[derive(Clone, Debug)]
+struct Options {
+    jobs: usize,
+    rounds: usize,
+    only: Option<String>,
+}
+
+impl Options {
+    fn read(words: &[&str]) -> Result<Options> {
+        let mut options = Options { jobs: 200_000, rounds: 3, only: None };
+        for pair in words.chunks(2) {
+            match *pair {
+                ["--jobs", jobs] => options.jobs = positive(jobs)?,
+                ["--rounds", rounds] => options.rounds = positive(rounds)?,
+                ["--only", name] => options.only = Some(name.to_owned()),
+                _ => return Err(format!("cargo xtask bench does not know: {}", pair.join(" "))),
+            }
+        }
+        Ok(options)
+    }
+
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        let wanted = |one: &Contender| self.only.as_deref().is_none_or(|name| one.name.contains(name));
+        let chosen: Vec<Contender> = CONTENDERS.into_iter().filter(wanted).collect();
+        if chosen.is_empty() {
+            let names: Vec<&str> = CONTENDERS.iter().map(|one| one.name).collect();
+            return Err(format!("nobody is called that; there are {}", names.join(", ")));
+        }
+        Ok(chosen)
+    }
+}
+
+fn positive(text: &str) -> Result<usize> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("{text:?} is not a number above 0"))
+}
+
+/// Measures, and writes `bench/RESULTS.md`; with `--only` it only prints.
+pub(crate) fn run(words: &[&str]) -> Result {
+    let options = Options::read(words)?;
+    let contenders = options.contenders()?;
+    let binaries = install::postgres()?;
+    if contenders.iter().any(|one| one.program == Program::Node) {
+        install::node_packages()?;
+    }
+    build(&contenders)?;
+    let start = Instant::now();
+    let server = Server::start(binaries)?;
+    let measured = measure(&server, &options, &contenders);
+    let about = server.about();
+    server.stop()?;
+    let report = report::write(&options, &contenders, &measured?, &about?);
+    say(&format!("\nmeasured in {} s\n", start.elapsed().as_secs()));
+    println!("{report}");
+    if options.only.is_some() {
+        return Ok(());
+    }
+    let file = root().join("bench/RESULTS.md");
+    std::fs::write(&file, report).map_err(|error| format!("writing {}: {error}", file.display()))
+}
+
+/// Builds what is written in Rust. The ceiling has its tables from atta.
+fn build(contenders: &[Contender]) -> Result {
+    for package in ["atta", "graphile_worker", "riverqueue"] {
+        let is_wanted = |one: &Contender| {
+            one.program == Program::Rust(package) || (package == "atta" && one.program == Program::Pgbench)
+        };
+        if !contenders.iter().any(is_wanted) {
+            continue;
+        }
+        let mut command = cargo();
+        command
+            .args(["build", "--release", "--quiet", "--manifest-path"])
+            .arg(root().join("bench").join(package).join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(root().join("target/bench"));
+        crate::run(&mut command)?;
+    }
+    Ok(())
+}
+
+/// In turns: every contender does one kind of work before the next kind, and all of it again in the next round, so
+/// that whatever else the machine does hits all of them.
+fn measure(server: &Server, options: &Options, contenders: &[Contender]) -> Result<Samples> {
+    for contender in contenders {
+        server.create_database(contender.name)?;
+        prepare(server, contender)?;
+    }
+    let mut samples = Samples::default();
+    for round in 1..=options.rounds {
+        for work in ALL {
+            for contender in contenders.iter().filter(|one| one.works.contains(work)) {
+                let (mode, name) = (work.mode(), contender.name);
+                let seen = one_turn(server, options, contender, *work)
+                    .map_err(|error| format!("{name}, {mode}: {error}"))?;
+                let list: Vec<String> = seen.iter().map(|(key, value)| format!("{key} {value:.3}")).collect();
+                say(&format!("round {round}  {mode:8} {name:24} {}", list.join("  ")));
+                samples.keep(*work, name, seen);
+            }
+        }
+    }
+    Ok(samples)
+}
+
+fn prepare(server: &Server, contender: &Contender) -> Result {
+    let mut command = match contender.program {
+        Program::Pgbench => harness(Program::Rust("atta"), "held"),
+        program => harness(program, contender.setting),
+    };
+    let command = command.args(["prepare", "0"]).env("DATABASE_URL", server.url(contender.name));
+    output(command).map(|_| ()).map_err(|error| format!("{}, prepare: {error}", contender.name))
+}
+
+/// One measurement: an empty or a full table, then the harness, and the WAL that it cost.
+fn one_turn(
+    server: &Server,
+    options: &Options,
+    contender: &Contender,
+    work: Work,
+) -> Result<Vec<(String, f64)>> {
+    let is_river = contender.program == Program::Rust("riverqueue");
+    let fill = if is_river { "fill_river.sql" } else { "fill_graphile.sql" };
+    server.fill(contender.name, fill, if work == Work::Drain { options.jobs } else { 0 })?;
+    let count = match work {
+        // Its rate is about the same for fewer jobs, and it would take a third of the run's time.
+        Work::Add if is_river => options.jobs.div_ceil(10),
+        Work::Drain | Work::Add => options.jobs,
+        Work::Latency => PINGS,
+        Work::Late => LATE_PINGS,
+    };
+    let before = server.wal_position(contender.name)?;
+    let mut seen = match contender.program {
+        Program::Pgbench => vec![("seconds".to_owned(), server.pgbench(contender.name, count)?)],
+        program => {
+            let mut command = harness(program, contender.setting);
+            command.args([work.mode(), &count.to_string()]).env("DATABASE_URL", server.url(contender.name));
+            numbers(&output(&mut command)?)?
+        }
+    };
+    if let Some((_, seconds)) = seen.iter().find(|(key, _)| key == "seconds") {
+        seen.push(("rate".to_owned(), count as f64 / seconds));
+    }
+    if work == Work::Drain {
+        let wal = server.wal_position(contender.name)? - before;
+        seen.push(("wal_per_job".to_owned(), wal / count as f64));
+    }
+    Ok(seen)
+}
+
+fn harness(program: Program, setting: &str) -> Command {
+    let mut command = match program {
+        Program::Rust(package) => {
+            let name = format!("bench-{}", package.replace('_', "-"));
+            Command::new(root().join("target/bench/release").join(name))
+        }
+        Program::Node | Program::Pgbench => {
+            let mut command = node();
+            command.arg(root().join("bench/node/harness.js"));
+            command
+        }
+    };
+    command.arg(setting);
+    command
+}
+
+/// Node as npm ships it, with the packages that the tests have too.
+fn node() -> Command {
+    let packages = root().join("crates/atta/tests/compat/node/node_modules");
+    let mut command = Command::new(packages.join("node/bin/node"));
+    command.env("NODE_PATH", packages);
+    command
+}
+
+/// What a command printed; its complaints if it failed.
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(format!("{}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The numbers of a flat JSON object, such as a harness prints.
+fn numbers(line: &str) -> Result<Vec<(String, f64)>> {
+    let pair = |text: &str| {
+        let (key, value) = text.split_once(':')?;
+        Some((key.trim().trim_matches('"').to_owned(), value.trim().parse().ok()?))
+    };
+    let inner = line.trim().strip_prefix('{').and_then(|line| line.strip_suffix('}'));
+    inner
+        .and_then(|inner| inner.split(',').map(pair).collect())
+        .ok_or_else(|| format!("the harness printed {line:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_a_harness_prints() {
+        let seen = numbers("{\"p50\":0.9,\"max\": 12}").unwrap();
+        assert_eq!(seen, [("p50".to_owned(), 0.9), ("max".to_owned(), 12.0)]);
+        assert!(numbers("panic").is_err());
+    }
+
+    #[test]
+    fn options_have_defaults_and_limits() {
+        let options = Options::read(&["--jobs", "5000"]).unwrap();
+        assert_eq!((options.jobs, options.rounds), (5000, 3));
+        assert!(Options::read(&["--jobs", "0"]).is_err());
+        assert!(Options::read(&["--rounds"]).is_err());
+    }
+}
