@@ -24,6 +24,7 @@ async fn main() -> atta::Result<()> {
 
     let once = JobSpec { max_attempts: Some(1), ..JobSpec::default() };
     worker.create_utils().add_raw_job("good", json!({}), JobSpec::default()).await?;
+    worker.run_once().await?;
     worker.create_utils().add_raw_job("bad", json!({}), once).await?;
     worker.run_once().await?;
 
