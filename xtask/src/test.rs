@@ -33,14 +33,21 @@ pub(crate) fn check() -> Result {
     lint(&["--package", "atta", "--lib"])
 }
 
-/// The tests, once for each version of the server.
+/// The tests, once for each version of the server; a failure on one is told at the end, after the others.
 fn on_every_version() -> Result {
     let start = Instant::now();
+    let mut failed = Vec::new();
     for (major, version) in postgres::VERSIONS {
         say(&format!("==> PostgreSQL {major}"));
-        tests(&postgres::fetch(major, version)?)?;
+        if let Err(error) = tests(&postgres::fetch(major, version)?) {
+            failed.push(format!("PostgreSQL {major}: {error}"));
+        }
     }
-    say(&format!("all versions passed in {} s", start.elapsed().as_secs()));
+    let seconds = start.elapsed().as_secs();
+    if !failed.is_empty() {
+        return Err(format!("after {seconds} s: {}", failed.join("; ")));
+    }
+    say(&format!("all versions passed in {seconds} s"));
     Ok(())
 }
 
