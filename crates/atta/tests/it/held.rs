@@ -22,11 +22,14 @@ async fn count_updates(client: &Client) {
     client.batch_execute(sql).await.unwrap();
 }
 
-/// Until then nothing is held: the first look finds that nothing stands against it.
-async fn wait_for_a_look(client: &Client) {
-    wait_for("the worker to look", || async {
-        let sql = "select 1 from graphile_worker._atta_workers where heartbeat_at > started_at";
-        client.query_opt(sql, &[]).await.unwrap()
+/// Until its first look a worker holds nothing: quick jobs are added until one is done without an update.
+async fn wait_until_holding(worker: &Running, client: &Client) {
+    count_updates(client).await;
+    wait_for("the worker to hold jobs", || async {
+        client.batch_execute("delete from public.updates").await.unwrap();
+        worker.utils.add_raw_job("quick", 0, JobSpec::default()).await.unwrap();
+        wait_until_empty(&worker.utils).await;
+        (updates(client).await == 0).then_some(())
     })
     .await;
 }
@@ -49,11 +52,10 @@ async fn add_quick(worker: &atta::Worker, count: usize) {
 async fn quick_jobs_are_deleted_and_never_updated() {
     let db = Database::migrated().await;
     let client = db.client().await;
-    count_updates(&client).await;
     // The longest budget: on a busy machine even a quick job may take a while.
     let options = quick(&db).poll_interval(Duration::from_secs(3600)).hold_budget(Duration::from_secs(1));
     let worker = Running::start(options).await;
-    wait_for_a_look(&client).await;
+    wait_until_holding(&worker, &client).await;
     for n in 0..200 {
         worker.utils.add_raw_job("quick", n, JobSpec::default()).await.unwrap();
     }
@@ -72,10 +74,10 @@ async fn a_job_that_outlives_the_budget_becomes_durable_and_the_rest_stays_untou
         let gate = task_gate.clone();
         async move { drop(gate.acquire().await) }
     });
-    let options = options(&db).concurrency(1).hold_budget(Duration::from_millis(5));
+    let options = quick(&db).concurrency(1).hold_budget(Duration::from_millis(50));
     let worker = Running::start(options.define_raw_job("gated", task)).await;
     let client = db.client().await;
-    wait_for_a_look(&client).await;
+    wait_until_holding(&worker, &client).await;
     let specs: Vec<RawJobSpec> =
         (0..10).map(|n| RawJobSpec::new("gated", n, JobSpec::default()).unwrap()).collect();
     worker.utils.add_raw_jobs(&specs).await.unwrap();
