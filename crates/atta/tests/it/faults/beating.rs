@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atta::{JobSpec, WorkerContext, WorkerEvent, WorkerEvents, WorkerOptions};
+use atta::{Claims, JobSpec, WorkerContext, WorkerEvent, WorkerEvents, WorkerOptions};
 use serde_json::json;
 use testkit::{Database, Proxy};
 
@@ -94,7 +94,8 @@ async fn failed_heartbeats_do_not_end_the_beating() {
         noted.note(&ctx);
         tokio::time::sleep(LONG)
     };
-    let options = || quick_to_judge(&db).recovery_threshold(Duration::from_secs(2));
+    // Durable: a job that is only held when its connection is lost may be had by the other worker.
+    let options = || quick_to_judge(&db).recovery_threshold(Duration::from_secs(2)).claims(Claims::Durable);
     let worker = Running::start(options().database_url(url).define_raw_job("long", task.clone())).await;
     let id = worker.utils.add_raw_job("long", json!({}), JobSpec::default()).await.unwrap().id();
     testkit::wait_for("the job to begin", || async { (tally.jobs() == 1).then_some(()) }).await;
