@@ -56,7 +56,7 @@ pub fn migration_sql(schema: &Schema) -> String {
 }
 
 async fn attempt(client: &mut Client, schema: &Schema) -> Result<MigrationPlan> {
-    let state = match State::read(client, schema).await {
+    let state = match read_state(client, schema).await {
         Ok(state) => state,
         Err(error) => return Err(explain(client, schema, reading(schema), error).await),
     };
@@ -77,6 +77,16 @@ async fn attempt(client: &mut Client, schema: &Schema) -> Result<MigrationPlan> 
         }
         Err(Failure::Database(error)) => Err(explain(client, schema, migrating(schema), error).await),
     }
+}
+
+/// Reads under the settings of a migration: a short `statement_timeout` of the role must not end it.
+async fn read_state(client: &mut Client, schema: &Schema) -> Result<State, tokio_postgres::Error> {
+    let transaction =
+        client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+    transaction.batch_execute(plan::SETTINGS).await?;
+    let state = State::read(&transaction, schema).await?;
+    transaction.rollback().await?;
+    Ok(state)
 }
 
 enum Failure {
