@@ -21,8 +21,8 @@ pub(crate) enum Command {
 pub(crate) struct Connection {
     /// Database: a connection string (postgres://user@host/name, or key=value pairs) or a database's name
     ///
-    /// Without it, DATABASE_URL is used, and without that the variables PGHOST, PGPORT, PGUSER, PGPASSWORD and
-    /// PGDATABASE.
+    /// Without it, DATABASE_URL is used. What is not said there comes from where libpq looks: a service file, the
+    /// variables PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE and so on, ~/.pgpass and ~/.postgresql.
     #[arg(short, long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) connection: Option<String>,
 
