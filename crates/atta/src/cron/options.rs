@@ -189,6 +189,9 @@ fn mode(text: &str) -> Option<JobKeyMode> {
 
 /// `%41` and `+`. What is no such thing stays as it is, what is no UTF-8 becomes the replacement character.
 fn decode(text: &str) -> String {
+    if !text.contains(['%', '+']) {
+        return text.to_owned();
+    }
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {

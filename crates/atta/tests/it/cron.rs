@@ -337,6 +337,50 @@ async fn items_come_and_go_while_it_runs() {
     assert_eq!(jobs(&client).await, ["a 08:01", "b 08:01", "b 08:02"]);
 }
 
+/// Neither a schedule whose table is gone nor a match function that panics is felt by the jobs.
+#[tokio::test]
+async fn a_cron_that_fails_leaves_the_jobs_alone() {
+    let database = Database::migrated().await;
+    let client = database.client().await;
+    client.batch_execute("drop table graphile_worker._private_known_crontabs").await.unwrap();
+    let items = items("* * * * * a");
+    items.add(Cron::task_matching("b", |_| panic!("on purpose"))).unwrap();
+    let schedule = Running::start(&database, &items, &clock_at("08:00:10")).await;
+    let failures = || {
+        let events = schedule.events.lock().unwrap();
+        events.iter().filter(|event| matches!(&***event, CronEvent::Failed { .. })).count()
+    };
+    for round in 1..=3 {
+        wait_for("cron to fail", || async { (failures() >= round).then_some(()) }).await;
+        let sql = "select graphile_worker.add_job('other', 'null', run_at => '2026-01-01')";
+        client.query_one(sql, &[]).await.unwrap();
+        wait_for("the job to run", || async {
+            let left = client.query_one("select count(*) from graphile_worker._private_jobs", &[]).await;
+            (left.unwrap().get::<_, i64>(0) == 0).then_some(())
+        })
+        .await;
+    }
+    schedule.stop().await;
+}
+
+#[tokio::test]
+async fn whatever_a_payload_has_in_it_the_other_items_have_their_jobs() {
+    let database = Database::migrated().await;
+    let client = database.client().await;
+    let clock = clock_at("08:00:10");
+    let crontab = r"* * * * * a {x: '\0', y: 1e999}
+        * * * * * b {'': {'\u2028': [[[12345678901234567890123]]]}}
+        * * * * * c";
+    let schedule = Running::start(&database, &items(crontab), &clock).await;
+    schedule.wait_for_start().await;
+    set(&clock, "08:01:10");
+    schedule.wait_for_minute("08:01:00").await;
+    schedule.stop().await;
+    let sql = "select task_identifier from graphile_worker.jobs order by id";
+    let tasks: Vec<String> = client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(tasks, ["a", "b", "c"]);
+}
+
 /// An application that reads its items from somewhere else may have them only after the worker's start.
 #[tokio::test]
 async fn an_item_that_was_known_is_filled_also_when_it_is_added_late() {
