@@ -68,9 +68,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut fields = Fields::default();
+        // People know which worker they look at, and which attempt it is when it has failed.
+        let is_wanted = |key: &str| self.format == LogFormat::Json || key == "job" || key == "task";
         for span in context.event_scope(event).into_iter().flatten() {
             if let Some(outer) = span.extensions().get::<Fields>() {
-                for (key, value) in &outer.values {
+                for (key, value) in outer.values.iter().filter(|(key, _)| is_wanted(key)) {
                     fields.values.entry(key.clone()).or_insert_with(|| value.clone());
                 }
             }
