@@ -36,7 +36,7 @@ fn init_writes_tasks_of_three_kinds_and_never_over_others() {
 
 async fn connect(folder: &Folder) -> Client {
     let url = folder.read(".atta/connection");
-    let (client, connection) = tokio_postgres::connect(url.trim(), NoTls).await.unwrap();
+    let (client, connection) = tokio_postgres::connect(url.trim(), NoTls).await.expect("the server answers");
     tokio::spawn(connection);
     client
 }

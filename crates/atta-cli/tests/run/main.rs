@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use testkit::{Process, wait_for};
+use testkit::{Database, Process, wait_for};
 
 /// A folder of a test's own, removed with this value.
 struct Folder {
@@ -118,6 +118,18 @@ impl Worker {
     async fn code(&mut self) -> Option<i32> {
         self.process.ended().await.code()
     }
+}
+
+/// Adds a job by SQL; `more` are further arguments.
+async fn add(db: &Database, task: &str, more: &str) {
+    let sql = format!("select graphile_worker.add_job('{task}'{more})");
+    db.client().await.execute(&sql, &[]).await.expect("a job is added");
+}
+
+/// How many jobs there are, of a kind.
+async fn jobs(db: &Database, condition: &str) -> i64 {
+    let sql = format!("select count(*) from graphile_worker.jobs where {condition}");
+    db.client().await.query_one(&sql, &[]).await.expect("jobs are counted").get(0)
 }
 
 /// Waits until a file is there, or is not.

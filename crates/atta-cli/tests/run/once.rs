@@ -2,17 +2,8 @@
 
 use serde_json::Value;
 use testkit::Database;
-use tokio_postgres::Client;
 
-use crate::{Folder, run};
-
-async fn add(client: &Client, task: &str, more: &str) {
-    client.execute(&format!("select graphile_worker.add_job('{task}' {more})"), &[]).await.unwrap();
-}
-
-async fn count(client: &Client, what: &str) -> i64 {
-    client.query_one(&format!("select count(*) from graphile_worker.{what}"), &[]).await.unwrap().get(0)
-}
+use crate::{Folder, add, jobs, run};
 
 #[tokio::test]
 async fn runs_what_is_due_and_ends() {
@@ -20,10 +11,9 @@ async fn runs_what_is_due_and_ends() {
     folder.script("fail", "echo no luck >&2; exit 3");
     let schema_only = folder.atta(&["-c", &db.url(), "--schema-only"]);
     assert_eq!((schema_only.code, schema_only.out.as_str()), (0, ""), "{}", schema_only.err);
-    let client = db.client().await;
-    add(&client, "hello", "").await;
-    add(&client, "hello", ", run_at := now() + interval '1 hour'").await;
-    add(&client, "fail", "").await;
+    add(&db, "hello", "").await;
+    add(&db, "hello", ", run_at := now() + interval '1 hour'").await;
+    add(&db, "fail", "").await;
     // A crontab has no part in it, not even a wrong one.
     folder.write("crontab", "nonsense");
     let once = folder.atta(&["-c", &db.url(), "--once"]);
@@ -31,12 +21,9 @@ async fn runs_what_is_due_and_ends() {
     assert!(once.err.contains("INFO  hello 1: hello from job 1\n"), "{}", once.err);
     assert!(once.err.contains("ERROR fail 3: job failed"), "{}", once.err);
     assert!(!once.err.contains('\x1b'), "colour only on a terminal: {}", once.err);
-    assert_eq!(count(&client, "jobs where attempts = 0 and task_identifier = 'hello'").await, 1);
-    assert_eq!(
-        count(&client, "jobs where attempts = 1 and task_identifier = 'fail' and locked_at is null").await,
-        1
-    );
-    assert_eq!(count(&client, "jobs").await, 2);
+    assert_eq!(jobs(&db, "attempts = 0 and task_identifier = 'hello'").await, 1);
+    assert_eq!(jobs(&db, "attempts = 1 and task_identifier = 'fail' and locked_at is null").await, 1);
+    assert_eq!(jobs(&db, "true").await, 2);
 }
 
 #[tokio::test]
@@ -47,15 +34,14 @@ async fn jobs_run_side_by_side_and_flags_keep_some_away() {
         "meet",
         "touch met.$GRAPHILE_WORKER_JOB_ID\nuntil [ -e met.1 -a -e met.2 ]; do sleep 0.01; done",
     );
-    let client = db.client().await;
-    add(&client, "meet", "").await;
-    add(&client, "meet", "").await;
-    add(&client, "meet", ", flags := '{big}'").await;
-    add(&client, "meet", ", flags := '{strange}'").await;
+    add(&db, "meet", "").await;
+    add(&db, "meet", "").await;
+    add(&db, "meet", ", flags := '{big}'").await;
+    add(&db, "meet", ", flags := '{strange}'").await;
     let words = ["-j", "2", "--forbidden-flag", "big", "--forbidden-flag", "strange", "--claims", "durable"];
     let once = folder.atta(&[&["-c", &db.url(), "--once"], &words[..]].concat());
     assert_eq!(once.code, 0, "{}", once.err);
-    assert_eq!(count(&client, "jobs").await, 2);
+    assert_eq!(jobs(&db, "true").await, 2);
 }
 
 #[tokio::test]
@@ -71,11 +57,10 @@ async fn the_settings_file_is_enough() {
             db.url()
         ),
     );
-    let client = db.client().await;
-    add(&client, "hello", "").await;
+    add(&db, "hello", "").await;
     let once = folder.atta(&["--once"]);
     assert_eq!(once.code, 0, "{}", once.err);
-    assert_eq!(count(&client, "jobs").await, 0);
+    assert_eq!(jobs(&db, "true").await, 0);
     let lines: Vec<Value> = once.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let done = lines.iter().find(|line| line["message"] == "job completed").unwrap();
     assert_eq!((&done["task"], &done["job"], &done["level"]), (&"hello".into(), &1.into(), &"info".into()));
@@ -103,7 +88,7 @@ async fn clean_up_keeps_the_tasks_of_the_folder() {
     let (db, folder) = (Database::migrated().await, Folder::with_hello());
     let client = db.client().await;
     for task in ["hello", "forgotten", "dead"] {
-        add(&client, task, ", max_attempts := 1").await;
+        add(&db, task, ", max_attempts := 1").await;
     }
     client
         .batch_execute(
@@ -113,7 +98,7 @@ async fn clean_up_keeps_the_tasks_of_the_folder() {
         .unwrap();
     let cleanup = folder.atta(&["-c", &db.url(), "--cleanup", "DELETE_PERMAFAILED_JOBS,GC_TASK_IDENTIFIERS"]);
     assert_eq!(cleanup.code, 0, "{}", cleanup.err);
-    assert_eq!(count(&client, "jobs").await, 0);
+    assert_eq!(jobs(&db, "true").await, 0);
     let rows = client.query("select identifier from graphile_worker._private_tasks", &[]).await.unwrap();
     let names: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     assert_eq!(names, ["hello"]);

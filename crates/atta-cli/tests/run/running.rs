@@ -4,20 +4,10 @@ use std::process::Stdio;
 
 use testkit::{Database, Process, Signal, wait_for};
 
-use crate::{Folder, wait_for_file};
+use crate::{Folder, add, jobs, wait_for_file};
 
 /// Runs until the file `go` is there, and leaves `done`.
 const WAITS: &str = "touch begun\nuntil [ -e go ]; do sleep 0.02; done\ntouch done";
-
-async fn add(db: &Database, task: &str) {
-    let client = db.client().await;
-    client.execute(&format!("select graphile_worker.add_job('{task}')"), &[]).await.unwrap();
-}
-
-async fn jobs(db: &Database, condition: &str) -> i64 {
-    let sql = format!("select count(*) from graphile_worker.jobs where {condition}");
-    db.client().await.query_one(&sql, &[]).await.unwrap().get(0)
-}
 
 #[tokio::test]
 async fn a_signal_lets_the_running_job_finish() {
@@ -26,11 +16,11 @@ async fn a_signal_lets_the_running_job_finish() {
     folder.write("atta.toml", "shutdown_grace_period = '2m'");
     let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url()]));
     worker.says("worker started").await;
-    add(&db, "wait").await;
+    add(&db, "wait", "").await;
     wait_for_file(&folder.path.join("begun"), true).await;
     worker.process.signal(Signal::Terminate);
     worker.says("SIGTERM: letting running jobs finish").await;
-    add(&db, "wait").await;
+    add(&db, "wait", "").await;
     folder.write("go", "");
     assert_eq!(worker.code().await, Some(0), "{}", worker.log());
     assert!(folder.has("done"));
@@ -43,7 +33,7 @@ async fn a_second_signal_ends_it_at_once_and_the_job_keeps_its_attempt() {
     folder.script("wait", WAITS);
     folder.write("atta.toml", "shutdown_grace_period = '2m'");
     let mut worker = folder.start("log", &mut folder.command(&["run", "-c", &db.url()]));
-    add(&db, "wait").await;
+    add(&db, "wait", "").await;
     wait_for_file(&folder.path.join("begun"), true).await;
     worker.process.signal(Signal::Terminate);
     worker.says("SIGTERM: letting running jobs finish").await;
@@ -76,7 +66,7 @@ async fn a_log_that_nobody_reads_does_not_stop_it() {
     let mut worker = Process::start(folder.command(&["-c", &db.url()]).stderr(Stdio::from(pipe)));
     reader.wait().unwrap();
     for id in 1..=3 {
-        add(&db, "mark").await;
+        add(&db, "mark", "").await;
         wait_for_file(&folder.path.join(format!("marked.{id}")), true).await;
     }
     wait_for("the jobs to be done", || async { (jobs(&db, "true").await == 0).then_some(()) }).await;

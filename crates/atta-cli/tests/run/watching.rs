@@ -2,12 +2,7 @@
 
 use testkit::{Database, Signal};
 
-use crate::{Folder, wait_for_file};
-
-async fn add(db: &Database, task: &str) {
-    let client = db.client().await;
-    client.execute(&format!("select graphile_worker.add_job('{task}')"), &[]).await.unwrap();
-}
+use crate::{Folder, add, wait_for_file};
 
 #[tokio::test]
 async fn new_tasks_are_taken_up_while_old_ones_finish() {
@@ -15,11 +10,11 @@ async fn new_tasks_are_taken_up_while_old_ones_finish() {
     folder.script("wait", "touch begun\nuntil [ -e go ]; do sleep 0.02; done\necho the old one is done");
     let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url(), "--watch"]));
     worker.says("worker started").await;
-    add(&db, "wait").await;
+    add(&db, "wait", "").await;
     wait_for_file(&folder.path.join("begun"), true).await;
     folder.script("wait", "echo the new one runs");
     worker.says_times("worker started", 2).await;
-    add(&db, "wait").await;
+    add(&db, "wait", "").await;
     worker.says("the new one runs").await;
     assert!(!worker.log().contains("the old one is done"));
     folder.write("go", "");
@@ -30,7 +25,7 @@ async fn new_tasks_are_taken_up_while_old_ones_finish() {
     worker.says("there are no tasks in tasks yet").await;
     folder.script("wait", "echo and the newest");
     worker.says_times("worker started", 3).await;
-    add(&db, "wait").await;
+    add(&db, "wait", "").await;
     worker.says("and the newest").await;
     worker.process.signal(Signal::Terminate);
     assert_eq!(worker.code().await, Some(0), "{}", worker.log());
