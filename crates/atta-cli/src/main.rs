@@ -9,6 +9,8 @@ mod args;
 mod commands;
 mod connect;
 mod output;
+#[allow(dead_code, reason = "called by the commands that run a worker")]
+mod tasks;
 
 use std::process::ExitCode;
 
