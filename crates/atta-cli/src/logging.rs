@@ -94,8 +94,12 @@ impl Fields {
         let (dim, colour, reset) =
             if is_coloured { ("\x1b[2m", colour(level), "\x1b[0m") } else { ("", "", "") };
         let mut line = format!("{dim}{time}{reset} {colour}{level:5}{reset} ");
-        // The worker's own name is the same in every line.
-        self.values.remove("worker");
+        // The worker's own name is the same in every line, and the level tells where a task has written.
+        for known in ["worker", "stream"] {
+            self.values.remove(known);
+        }
+        // An error may have several lines.
+        let error = self.values.remove_entry("error");
         if let Some(task) = self.values.remove("task") {
             line.push_str(&plain(&task));
             if let Some(job) = self.values.remove("job") {
@@ -105,7 +109,7 @@ impl Fields {
             line.push_str(": ");
         }
         line.push_str(&tame(&self.message));
-        for (key, value) in &self.values {
+        for (key, value) in self.values.iter().chain(error.as_ref().map(|(key, value)| (key, value))) {
             let _ = write!(line, " {dim}{key}={reset}{}", tame(&plain(value)));
         }
         line

@@ -1,69 +1,157 @@
-//! The folder of tasks: for now, its executables.
+//! The folder of tasks: a file is a task, in whatever language.
+//!
+//! Two ways to run one. An *executable* is started anew for each job and speaks Graphile Worker's protocol of
+//! environment and standard input. A *hosted* task is a function in a `.js`, `.ts` or `.py` file, loaded once by a host
+//! process of its language, which stays and takes many jobs at a time. Which file is which is decided in `discover.rs`.
+//!
+//! The folder is read once: to see a change, close it and open it anew.
+
+mod discover;
+mod executable;
+mod guard;
+mod host;
+mod lines;
+mod runtime;
+mod wire;
 
 use std::collections::HashMap;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use atta::WorkerOptions;
 
 use crate::output::Failure;
+use discover::{Found, Kind};
+use executable::Executable;
+use guard::Guard;
+use host::Host;
+use runtime::Runtime;
 
-#[expect(dead_code, reason = "stub")]
+/// What the folder needs to know.
+#[derive(Clone, Debug)]
 pub(crate) struct TasksSettings {
+    /// Where the tasks are.
     pub(crate) folder: PathBuf,
+    /// How long a job of any task may run. `None`: as long as it likes.
     pub(crate) time_limit: Option<Duration>,
+    /// The same for single tasks, by identifier; it goes before the one for all.
     pub(crate) time_limits: HashMap<String, Duration>,
+    /// The time between a word to end (SIGTERM, an abort signal) and the end by force.
     pub(crate) kill_after: Duration,
+    /// The connection string that hosted tasks' own connections use. Empty: what the environment says.
     pub(crate) connection: String,
+    /// The schema that the jobs are in.
     pub(crate) schema: String,
+    /// How many jobs run at a time, so that a host can be ready for as many.
     pub(crate) concurrency: usize,
 }
 
+/// An open folder of tasks.
 pub(crate) struct TasksFolder {
-    files: Vec<(String, PathBuf)>,
+    tasks: Vec<Task>,
+    hosts: Vec<Arc<Host>>,
+    guard: Arc<Guard>,
+}
+
+struct Task {
+    identifier: String,
+    time_limit: Option<Duration>,
+    way: Way,
+}
+
+enum Way {
+    Executable(Arc<Executable>),
+    Hosted(Arc<Host>),
 }
 
 impl TasksFolder {
+    /// Reads the folder, and starts the hosts that its tasks need. Does not wait until they have loaded the tasks: a
+    /// task that can't be loaded is told of in the log, and fails its jobs.
     pub(crate) async fn open(settings: TasksSettings) -> Result<TasksFolder, Failure> {
-        let mut files = Vec::new();
-        let entries = std::fs::read_dir(&settings.folder).map_err(|error| Failure::new(error.to_string()))?;
-        for entry in entries.flatten() {
-            if entry.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o100 != 0) {
-                let name =
-                    entry.file_name().to_string_lossy().split('.').next().unwrap_or_default().to_owned();
-                files.push((name, entry.path()));
-            }
+        let found = discover::discover(&settings.folder)?;
+        let guard = Arc::new(Guard::new(settings.kill_after));
+        let mut opening = Opening { settings: &settings, guard, hosts: Vec::new() };
+        // All that are wanted must be there before the first is started.
+        for (runtime, tasks) in by_runtime(&found) {
+            let program = runtime.program()?;
+            let host = Host::new(program, tasks, &settings, opening.guard.clone());
+            opening.hosts.push((runtime, Arc::new(host)));
         }
-        Ok(TasksFolder { files })
+        let tasks = found.into_iter().map(|found| opening.task(found)).collect();
+        let hosts: Vec<Arc<Host>> = opening.hosts.into_iter().map(|(_, host)| host).collect();
+        for host in &hosts {
+            host.start();
+        }
+        Ok(TasksFolder { tasks, hosts, guard: opening.guard })
     }
 
+    /// The tasks that were found, in alphabetical order.
     pub(crate) fn identifiers(&self) -> Vec<String> {
-        self.files.iter().map(|(name, _)| name.clone()).collect()
+        self.tasks.iter().map(|task| task.identifier.clone()).collect()
     }
 
+    /// Has a worker run the jobs of all tasks in the folder.
     pub(crate) fn define(&self, mut options: WorkerOptions) -> WorkerOptions {
-        for (name, path) in &self.files {
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            options = options.define_raw_job(name, move |ctx| {
-                let path = path.clone();
-                async move {
-                    let output = tokio::process::Command::new(path)
-                        .env("GRAPHILE_WORKER_JOB_ID", ctx.job().id().to_string())
-                        .stdin(std::process::Stdio::null())
-                        .kill_on_drop(true)
-                        .output()
-                        .await
-                        .map_err(|error| error.to_string())?;
-                    for line in String::from_utf8_lossy(&output.stdout).lines() {
-                        tracing::info!("{line}");
-                    }
-                    if output.status.success() { Ok(()) } else { Err(output.status.to_string()) }
+        for task in &self.tasks {
+            let limit = task.time_limit;
+            options = match &task.way {
+                Way::Executable(executable) => {
+                    let executable = executable.clone();
+                    options.define_raw_job(&task.identifier, move |ctx| executable.clone().run(ctx, limit))
                 }
-            });
+                Way::Hosted(host) => {
+                    let host = host.clone();
+                    options.define_raw_job(&task.identifier, move |ctx| host.clone().run(ctx, limit))
+                }
+            };
         }
         options
     }
 
-    pub(crate) async fn close(self) {}
+    /// Ends the hosts, and whatever else was started and still runs. Call it when the worker has ended.
+    pub(crate) async fn close(self) {
+        for host in &self.hosts {
+            host.close().await;
+        }
+        self.guard.end_all();
+    }
+}
+
+/// What the tasks are put together from.
+struct Opening<'a> {
+    settings: &'a TasksSettings,
+    guard: Arc<Guard>,
+    hosts: Vec<(Runtime, Arc<Host>)>,
+}
+
+impl Opening<'_> {
+    fn task(&self, found: Found) -> Task {
+        let limits = &self.settings.time_limits;
+        let time_limit = limits.get(&found.identifier).copied().or(self.settings.time_limit);
+        let hosted = |runtime: &Runtime| self.hosts.iter().find(|(known, _)| known == runtime);
+        let way = match &found.kind {
+            Kind::Hosted(runtime) => hosted(runtime).map(|(_, host)| Way::Hosted(host.clone())),
+            Kind::Executable => None,
+        };
+        let way = way.unwrap_or_else(|| {
+            let (kill_after, guard) = (self.settings.kill_after, self.guard.clone());
+            Way::Executable(Arc::new(Executable { path: found.path, kill_after, guard }))
+        });
+        Task { identifier: found.identifier, time_limit, way }
+    }
+}
+
+/// The hosted tasks of each runtime: identifier and path.
+fn by_runtime(found: &[Found]) -> Vec<(Runtime, Vec<(String, PathBuf)>)> {
+    let mut runtimes: Vec<(Runtime, Vec<(String, PathBuf)>)> = Vec::new();
+    for task in found {
+        let Kind::Hosted(runtime) = &task.kind else { continue };
+        let entry = (task.identifier.clone(), task.path.clone());
+        match runtimes.iter_mut().find(|(known, _)| known == runtime) {
+            Some((_, tasks)) => tasks.push(entry),
+            None => runtimes.push((runtime.clone(), vec![entry])),
+        }
+    }
+    runtimes
 }

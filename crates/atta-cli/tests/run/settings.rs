@@ -8,11 +8,11 @@ fn config(folder: &Folder, words: &[&str], variables: &[(&str, &str)]) -> Value 
     let mut command = folder.command(&[&["config", "--json"], words].concat());
     let run = run(command.envs(variables.iter().copied()));
     assert_eq!(run.code, 0, "{}", run.err);
-    serde_json::from_str(&run.out).unwrap()
+    serde_json::from_str(&run.out).expect("it prints JSON")
 }
 
 fn shown(config: &Value, key: &str) -> (Value, String) {
-    (config[key]["value"].clone(), config[key]["from"].as_str().unwrap().to_owned())
+    (config[key]["value"].clone(), config[key]["from"].as_str().expect("it has an origin").to_owned())
 }
 
 #[test]
