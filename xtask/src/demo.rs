@@ -11,8 +11,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use atta_cluster::Binaries;
-
 use crate::{Result, cargo, install, root, say};
 
 /// How long the demo waits for a line of the log.

@@ -70,9 +70,17 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts a cluster whose data stay in `folder`, making it first if there is none. Remains of one that ended in a
-    /// bad way are no hindrance. Nothing of it ends with this process.
-    pub fn start(binaries: &Binaries, folder: &Path, kept: &Kept<'_>) -> Result<Cluster, Error> {
+    /// Starts a cluster whose data stay in `folder`, making it first if there is none.
+    ///
+    /// `settings` are server settings in the form `name=value`.
+    pub fn start(binaries: &Binaries, folder: &Path, settings: &[&str]) -> Result<Cluster, Error> {
+        let mut cluster = Cluster::made(binaries, folder, None)?;
+        cluster.launch(settings, None)?;
+        Ok(cluster)
+    }
+
+    /// The same for a cluster that people use for long. Remains of one that ended in a bad way are no hindrance.
+    pub fn keep(binaries: &Binaries, folder: &Path, kept: &Kept<'_>) -> Result<Cluster, Error> {
         let mut cluster = Cluster::made(binaries, folder, Some(kept.password))?;
         Postmaster::forget_dead(&cluster.data());
         cluster.launch(kept.settings, kept.port)?;

@@ -39,7 +39,7 @@ impl Server {
                 // Before there is a cluster with this password in it.
                 home.write("address", &address.to_string())?;
                 let kept = Kept { port: address.port, password: &address.password, settings: SETTINGS };
-                Cluster::start(&binaries, &cluster, &kept).map_err(plain)?
+                Cluster::keep(&binaries, &cluster, &kept).map_err(plain)?
             }
         };
         let url = cluster.url("postgres");
