@@ -73,6 +73,7 @@ async fn add(worker: &Worker, count: usize) -> Result {
 async fn work(worker: Worker, order: &Order) -> Result {
     let utils = worker.create_utils();
     let client = utils.pool().get().await?;
+    let handle = worker.handle();
     let start = Instant::now();
     let running = tokio::spawn(async move { worker.run().await });
     let done = match order.mode {
@@ -99,6 +100,8 @@ async fn work(worker: Worker, order: &Order) -> Result {
             bench_common::latency(order.count, add).await
         }
     };
-    running.abort();
+    // A worker that just went away would be taken for a crash, and two of those make the next one careful.
+    handle.request_shutdown();
+    running.await??;
     done
 }

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -148,23 +149,27 @@ impl WorkerEvents {
 #[derive(Clone, Debug)]
 pub(crate) struct EventSender {
     sender: broadcast::Sender<WorkerEvent>,
+    /// Asking the channel takes a lock, and the question comes up several times a job.
+    has_listeners: Arc<AtomicBool>,
 }
 
 impl Default for EventSender {
     fn default() -> EventSender {
-        EventSender { sender: broadcast::channel(BEHIND).0 }
+        EventSender { sender: broadcast::channel(BEHIND).0, has_listeners: Arc::default() }
     }
 }
 
 impl EventSender {
     pub(crate) fn subscribe(&self) -> WorkerEvents {
-        WorkerEvents { receiver: self.sender.subscribe() }
+        let events = WorkerEvents { receiver: self.sender.subscribe() };
+        self.has_listeners.store(true, Ordering::Release);
+        events
     }
 
     /// Builds the event only if somebody listens.
     pub(crate) fn send(&self, event: impl FnOnce() -> WorkerEvent) {
-        if self.sender.receiver_count() > 0 {
-            // The last listener may have just gone.
+        if self.has_listeners.load(Ordering::Acquire) {
+            // The last listener may have gone, and another may come.
             let _ = self.sender.send(event());
         }
     }

@@ -1,5 +1,7 @@
 //! A job, and what can be said of one when it is added or changed.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -14,10 +16,11 @@ use crate::{Error, Result};
 pub struct Job {
     pub(crate) id: i64,
     #[serde(deserialize_with = "null_as_empty")]
-    pub(crate) task_identifier: String,
+    pub(crate) task_identifier: Arc<str>,
     pub(crate) job_queue_id: Option<i32>,
     pub(crate) queue_name: Option<String>,
-    pub(crate) payload: Box<RawValue>,
+    #[serde(deserialize_with = "as_text")]
+    pub(crate) payload: Box<str>,
     pub(crate) priority: i16,
     pub(crate) run_at: DateTime<Utc>,
     pub(crate) attempts: i16,
@@ -55,12 +58,12 @@ impl Job {
 
     /// The payload as JSON text, exactly as it is stored.
     pub fn payload_json(&self) -> &str {
-        self.payload.get()
+        &self.payload
     }
 
     /// The payload, decoded.
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_json::from_str(self.payload.get()).map_err(|error| {
+        serde_json::from_str(&self.payload).map_err(|error| {
             let type_name = std::any::type_name::<T>();
             Error::config(format!("the payload of job {} is not a {type_name}: {error}", self.id))
         })
@@ -138,8 +141,12 @@ impl Job {
 }
 
 /// A statement that can't know the name leaves it to its caller.
-fn null_as_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+fn null_as_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.unwrap_or_default().into())
+}
+
+fn as_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Box<str>, D::Error> {
+    Ok(Box::<RawValue>::deserialize(deserializer)?.into())
 }
 
 /// When, where and how often a job runs. What is left out, the database fills in.

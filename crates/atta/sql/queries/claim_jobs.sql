@@ -3,7 +3,7 @@
 -- $5 how many, $6 the tasks whose jobs without a queue are wanted: some of $2, as the others are held instead.
 -- Locks the queues and jobs that it takes and skips what others hold; never waits. Jobs without a queue come from
 -- jobs_no_queue_index in order; each queue that has jobs is jumped to, and its first job read, along
--- _atta_jobs_queue_index.
+-- _atta_jobs_queue_index. The columns are read by their place.
 with recursive task as materialized (
   select task.id, task.identifier
   from {schema}._private_tasks as task
@@ -96,10 +96,7 @@ where job.id = taken.id
   and task.id = job.task_id
 returning
   job.id,
-  task.identifier as task_identifier,
-  job.job_queue_id,
-  taken.queue_name,
-  job.payload::text as payload,
+  job.payload,
   job.priority,
   least(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z') as run_at,
   job.attempts,
@@ -108,7 +105,10 @@ returning
   job.created_at,
   job.updated_at,
   job.key,
-  job.locked_at,
-  job.locked_by,
   job.revision,
-  job.flags
+  job.flags,
+  task.identifier as task_identifier,
+  job.job_queue_id,
+  taken.queue_name,
+  job.locked_at,
+  job.locked_by

@@ -1,9 +1,9 @@
 -- The one statement of an idle worker: says that it is alive, asks whether one of the others is not, how
--- many died lately, whose functions add jobs, and how long it is until the next job that it could take (in seconds;
--- negative if one is due, null if there is none).
+-- many died lately, whose functions add jobs, and how long it is until each of the next jobs that it could take (in
+-- seconds, negative if one is due; none if there is none).
 -- $1 the task identifiers, $2 forbidden flags, $3 the time or null for the database's, $4 the worker, $5 the seconds
 -- after which a silent worker is dead. Locks the worker's own row.
--- Jumps from priority to priority along jobs_main_index, and reads the first fitting job of each.
+-- Jumps from priority to priority along jobs_main_index, and reads the first fitting jobs of each.
 with recursive beat as (
   update {schema}._atta_workers as worker
   set heartbeat_at = now()
@@ -54,13 +54,16 @@ select
       and function.proname in ('add_job', 'add_jobs')
       and position('atta functions, revision' in function.prosrc) > 0
   ) as functions_are_ours,
-  extract(epoch from (
-    least(min(next.run_at), coalesce($3::timestamptz, now()) + interval '1 day')
-      - coalesce($3::timestamptz, now())
-  ))::float8 as next_due
+  (array_agg(next.seconds order by next.seconds))[1:32] as next_due
 from level
 cross join lateral (
-  select greatest(job.run_at, coalesce($3::timestamptz, now()) - interval '1 day') as run_at
+  select
+    extract(epoch from (
+      greatest(
+        least(job.run_at, coalesce($3::timestamptz, now()) + interval '1 day'),
+        coalesce($3::timestamptz, now()) - interval '1 day'
+      ) - coalesce($3::timestamptz, now())
+    ))::float8 as seconds
   from {schema}._private_jobs as job
   where job.is_available = true
     and job.priority = level.priority
@@ -75,5 +78,5 @@ cross join lateral (
       )
     )
   order by job.run_at
-  limit 1
+  limit 32
 ) as next

@@ -1,11 +1,11 @@
 -- Picks due jobs without a queue and holds them by row locks alone, until the transaction ends; nothing is written.
 -- $1 the task identifiers, $2 forbidden flags, $3 the time or null for the database's, $4 how many, $5 and $6 the
 -- priority and run_at to begin at (null: before every time). Attempts are given as they will be.
+-- The columns are read by their place.
 -- Locks the jobs that it gives and skips what others hold; never waits. Walks jobs_no_queue_index in order.
 select
   job.id,
-  job.task_id,
-  job.payload::text as payload,
+  job.payload,
   job.priority,
   least(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z') as run_at,
   (job.attempts + 1)::smallint as attempts,
@@ -15,7 +15,8 @@ select
   job.updated_at,
   job.key,
   job.revision,
-  job.flags
+  job.flags,
+  job.task_id
 from {schema}._private_jobs as job
 where job.is_available = true
   and job.job_queue_id is null

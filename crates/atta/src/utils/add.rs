@@ -263,7 +263,7 @@ fn name_jobs(rows: &[String], specs: &[RawJobSpec], schema: &str) -> Result<Vec<
         return Err(not_ours(schema));
     }
     for (job, spec) in jobs.iter_mut().zip(specs) {
-        job.task_identifier.clone_from(&spec.identifier);
+        job.task_identifier = spec.identifier.as_str().into();
         job.queue_name.clone_from(&spec.spec.queue_name);
     }
     Ok(jobs)

@@ -155,10 +155,10 @@ impl WorkerUtils {
         let spec = &job.spec;
         Job {
             id,
-            task_identifier: job.identifier.clone(),
+            task_identifier: job.identifier.as_str().into(),
             job_queue_id: spec.queue_name.as_ref().and_then(|name| prepared.queues.get(name)).copied(),
             queue_name: spec.queue_name.clone(),
-            payload: crate::trace::carry(&job.payload).into_owned(),
+            payload: crate::trace::carry(&job.payload).get().into(),
             priority: spec.priority.unwrap_or(0),
             run_at: spec.run_at.or_else(|| self.default_run_at()).unwrap_or(prepared.now),
             attempts: 0,

@@ -3,9 +3,8 @@
 use std::sync::{Arc, PoisonError};
 
 use deadpool_postgres::Object;
-use serde_json::value::RawValue;
 use tokio_postgres::Row;
-use tokio_postgres::types::{Json, Type};
+use tokio_postgres::types::{FromSql, Json, Type};
 
 use super::Shared;
 use crate::{Error, Job, Result};
@@ -47,72 +46,80 @@ pub(crate) async fn claim_jobs(
 pub(crate) async fn read_picked(shared: &Shared, client: &Object, rows: &[Row]) -> Result<Vec<Arc<Job>>> {
     let failed = |error| Error::database("reading claimed jobs", error);
     let mut jobs = Vec::with_capacity(rows.len());
+    let mut last: Option<(i32, Arc<str>)> = None;
     for row in rows {
-        let task_id: i32 = row.try_get("task_id").map_err(failed)?;
-        let name = match task_name(shared, task_id) {
-            Some(name) => name,
-            None => learn_task_name(shared, client, task_id).await.map_err(failed)?,
+        let task_id: i32 = row.try_get(COLUMNS).map_err(failed)?;
+        let name = match &last {
+            // Most often they are of one task.
+            Some((id, name)) if *id == task_id => name.clone(),
+            _ => task_name(shared, client, task_id).await.map_err(failed)?,
         };
-        jobs.push(Arc::new(read_job(row, &name).map_err(failed)?));
+        jobs.push(Arc::new(read_job(row, name.clone()).map_err(failed)?));
+        last = Some((task_id, name));
     }
     Ok(jobs)
 }
 
-fn task_name(shared: &Shared, id: i32) -> Option<Arc<str>> {
-    shared.task_names.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
-}
-
-async fn learn_task_name(
-    shared: &Shared,
-    client: &Object,
-    id: i32,
-) -> Result<Arc<str>, tokio_postgres::Error> {
+/// The identifier of a task, asked for once.
+async fn task_name(shared: &Shared, client: &Object, id: i32) -> Result<Arc<str>, tokio_postgres::Error> {
+    let known = || shared.task_names.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(name) = known().get(&id) {
+        return Ok(name.clone());
+    }
     let rows = shared.query(client, &shared.sql.read_tasks, &[(&[id].as_slice(), Type::INT4_ARRAY)]).await?;
     let name: Arc<str> = rows.first().map_or("", |row| row.get("identifier")).into();
-    shared.task_names.lock().unwrap_or_else(PoisonError::into_inner).insert(id, name.clone());
+    known().insert(id, name.clone());
     Ok(name)
 }
 
 fn read_claimed(row: &Row) -> Result<Job, tokio_postgres::Error> {
+    let task_identifier: &str = row.try_get(COLUMNS)?;
     Ok(Job {
-        job_queue_id: row.try_get("job_queue_id")?,
-        queue_name: row.try_get("queue_name")?,
-        locked_at: row.try_get("locked_at")?,
-        locked_by: row.try_get("locked_by")?,
-        ..read_job(row, row.try_get("task_identifier")?)?
+        job_queue_id: row.try_get(COLUMNS + 1)?,
+        queue_name: row.try_get(COLUMNS + 2)?,
+        locked_at: row.try_get(COLUMNS + 3)?,
+        locked_by: row.try_get(COLUMNS + 4)?,
+        ..read_job(row, task_identifier.into())?
     })
 }
 
-/// What durable and held claims have in common.
-fn read_job(row: &Row, task_identifier: &str) -> Result<Job, tokio_postgres::Error> {
-    let payload: String = row.try_get("payload")?;
-    let flags: Option<Json<serde_json::Map<String, serde_json::Value>>> = row.try_get("flags")?;
+/// The columns that durable and held claims have in common, and begin with: `read_job` reads them. By their place,
+/// since looking for a name costs as much as all the rest of reading a column.
+const COLUMNS: usize = 12;
+
+fn read_job(row: &Row, task_identifier: Arc<str>) -> Result<Job, tokio_postgres::Error> {
+    let JsonText(payload) = row.try_get(1)?;
+    let flags: Option<Json<serde_json::Map<String, serde_json::Value>>> = row.try_get(11)?;
     Ok(Job {
-        id: row.try_get("id")?,
-        task_identifier: task_identifier.to_owned(),
+        id: row.try_get(0)?,
+        task_identifier,
         job_queue_id: None,
         queue_name: None,
-        payload: raw(payload),
-        priority: row.try_get("priority")?,
-        run_at: row.try_get("run_at")?,
-        attempts: row.try_get("attempts")?,
-        max_attempts: row.try_get("max_attempts")?,
-        last_error: row.try_get("last_error")?,
-        created_at: row.try_get("created_at")?,
-        updated_at: row.try_get("updated_at")?,
-        key: row.try_get("key")?,
+        payload,
+        priority: row.try_get(2)?,
+        run_at: row.try_get(3)?,
+        attempts: row.try_get(4)?,
+        max_attempts: row.try_get(5)?,
+        last_error: row.try_get(6)?,
+        created_at: row.try_get(7)?,
+        updated_at: row.try_get(8)?,
+        key: row.try_get(9)?,
         locked_at: None,
         locked_by: None,
-        revision: row.try_get("revision")?,
+        revision: row.try_get(10)?,
         flags: flags.map(|Json(flags)| flags),
     })
 }
 
-/// PostgreSQL's JSON is JSON, but for nesting deeper than our parser goes: such a payload is handed on as a text that
-/// says so, and the task fails to decode it.
-fn raw(payload: String) -> Box<RawValue> {
-    RawValue::from_string(payload).unwrap_or_else(|error| {
-        let text = format!("unreadable payload: {error}");
-        serde_json::value::to_raw_value(&text).expect("a text is always JSON")
-    })
+/// JSON as the server stores it. It has checked it, so we do not; the task that decodes it does.
+struct JsonText(Box<str>);
+
+impl<'a> FromSql<'a> for JsonText {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<JsonText, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(JsonText(std::str::from_utf8(raw)?.into()))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::JSON
+    }
 }

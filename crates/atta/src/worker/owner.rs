@@ -10,7 +10,7 @@
 //! short of what it asked for leaves it unset, unless a hint came in while it was away. So no wake-up is lost between
 //! "found nothing" and "go to sleep".
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -39,12 +39,12 @@ const LANES: usize = 2;
 /// so it can't slow them down, however much it has to look through.
 const REST: u32 = 5;
 
+/// How long a durable claim waits for a pick that was sent at the same time.
+const PICK_FIRST: Duration = Duration::from_millis(3);
+
 /// After this many times the duration of a pick from the very start, the next one begins there again; those between
 /// begin where the last one ended. When dead rows pile up at the start, they are not walked over each time.
 const FROM_START: u32 = 20;
-
-/// Outcomes that wait for the loop; a slot with one more waits until it has caught up.
-const FINISHED_AHEAD: usize = 1024;
 
 /// In one-shot mode there is nobody to wait for a database that has gone.
 const ONCE_TRIES: u32 = 8;
@@ -72,11 +72,30 @@ enum Errand {
 
 /// Jobs that a lane holds while they run.
 struct Batch {
-    picked: usize,
-    unfinished: HashMap<i64, Arc<Job>>,
+    lane: u64,
+    jobs: Vec<Arc<Job>>,
     finished: Vec<Finished>,
     began: Instant,
     settle: tokio::sync::oneshot::Sender<Settlement>,
+}
+
+impl Batch {
+    /// Those that are neither among the finished nor among these.
+    fn rest(&self, unstarted: &[Arc<Job>]) -> Vec<Arc<Job>> {
+        if self.finished.len() + unstarted.len() == self.jobs.len() {
+            return Vec::new();
+        }
+        let known = self.finished.iter().map(|one| one.job.id).chain(unstarted.iter().map(|job| job.id));
+        let known: HashSet<i64> = known.collect();
+        self.jobs.iter().filter(|job| !known.contains(&job.id)).cloned().collect()
+    }
+}
+
+/// A batch whose settlement is being written.
+struct Settling {
+    jobs: Vec<Arc<Job>>,
+    /// Ended since. Only when the settlement is committed are they durably ours, and can be released.
+    finished: Vec<Finished>,
 }
 
 /// One of the two kinds of claims.
@@ -109,7 +128,7 @@ pub(super) struct Owner {
     wakes: mpsc::Receiver<Wake>,
     look: Arc<Notify>,
     list: Arc<RunList>,
-    finished: mpsc::Receiver<Finished>,
+    finished: mpsc::Receiver<Vec<Finished>>,
     slots: JoinSet<()>,
     lanes: JoinSet<Errand>,
     durable: Source,
@@ -123,10 +142,10 @@ pub(super) struct Owner {
     release_at: Option<Instant>,
     picked_sender: mpsc::Sender<Picked>,
     picked: mpsc::Receiver<Picked>,
-    batches: HashMap<u64, Batch>,
-    /// By lane: what finished after its batch was settled, and before that is committed. Only then is it durably ours,
-    /// and only then can it be released.
-    settling: HashMap<u64, Vec<Finished>>,
+    /// One a holding lane at most, so they are found by looking.
+    batches: Vec<Batch>,
+    /// By lane, from the settlement of its batch until that is committed.
+    settling: HashMap<u64, Settling>,
     next_lane: u64,
     size: Size,
     durations: Durations,
@@ -137,9 +156,13 @@ pub(super) struct Owner {
     in_doubt: bool,
     /// A claim came back short, so only a look can tell when the next job is due.
     due_unknown: bool,
-    next_due: Option<Instant>,
+    /// When the next jobs are due, in order.
+    next_due: VecDeque<Instant>,
     /// Claims that found nothing although a job was due: others hold it.
     in_vain: Backoff,
+    /// After a wake-up, a pick goes first, and a durable claim waits until it is back, or this time: most jobs are
+    /// held, and two statements at once take longer to answer than one.
+    pick_first_until: Option<Instant>,
     refresh_at: Instant,
     shutdown: Shutdown,
     error: Option<Error>,
@@ -149,7 +172,7 @@ impl Owner {
     pub(super) fn new(worker: &Worker, mode: Mode, wakes: mpsc::Receiver<Wake>, look: Arc<Notify>) -> Owner {
         let shared = worker.shared.clone();
         let list = Arc::new(RunList::default());
-        let (finished_sender, finished) = mpsc::channel(FINISHED_AHEAD);
+        let (finished_sender, finished) = mpsc::channel(slots::CHUNKS_AHEAD);
         let slots = slots::start(&shared, shared.slots, &list, &finished_sender);
         let (picked_sender, picked) = mpsc::channel(LANES);
         Owner {
@@ -172,7 +195,7 @@ impl Owner {
             release_at: None,
             picked_sender,
             picked,
-            batches: HashMap::new(),
+            batches: Vec::new(),
             settling: HashMap::new(),
             next_lane: 0,
             durations: Durations::default(),
@@ -180,27 +203,26 @@ impl Owner {
             from_start_at: Instant::now(),
             in_doubt: false,
             due_unknown: false,
-            next_due: None,
+            next_due: VecDeque::new(),
             in_vain: Backoff::default(),
+            pick_first_until: None,
             refresh_at: Instant::now() + REFRESH,
             error: None,
         }
     }
 
     pub(super) async fn run(mut self) -> Result<()> {
-        let mut batch = Vec::new();
         loop {
-            self.send_lanes();
+            // One moment for both, or what becomes due in between would be sent by neither.
+            let now = Instant::now();
+            self.send_lanes(now);
             if self.is_done() {
                 break;
             }
-            let timer = self.next_timer();
+            let timer = self.next_timer(now);
             tokio::select! {
                 Some(errand) = self.lanes.join_next() => self.on_errand(errand),
-                count = self.finished.recv_many(&mut batch, FINISHED_AHEAD) => {
-                    debug_assert!(count > 0, "the slots hold senders");
-                    self.on_finished(&mut batch);
-                }
+                Some(finished) = self.finished.recv() => self.on_finished(finished),
                 Some(picked) = self.picked.recv() => self.on_picked(picked),
                 Some(wake) = self.wakes.recv() => self.on_wake(wake),
                 () = tokio::time::sleep_until(timer.into()) => self.on_timer(),
@@ -213,8 +235,7 @@ impl Owner {
     }
 
     /// Sends out what there is to do, as far as lanes are free.
-    fn send_lanes(&mut self) {
-        let now = Instant::now();
+    fn send_lanes(&mut self, now: Instant) {
         if self.in_doubt {
             // Only when no lane is away is everything known that this worker has.
             if self.lanes.is_empty() && self.durable.not_before.is_none_or(|time| time <= now) {
@@ -295,7 +316,8 @@ impl Owner {
 
     /// How many jobs may be claimed durably now.
     fn room(&self, now: Instant) -> usize {
-        if !self.durable.may_claim(now) || self.shutdown.has_begun() || self.error.is_some() {
+        let pick_first = self.pick_first_until.is_some_and(|time| time > now);
+        if !self.durable.may_claim(now) || pick_first || self.shutdown.has_begun() || self.error.is_some() {
             return 0;
         }
         (self.shared.slots + self.plan.local_queue_size()).saturating_sub(self.running.len() + self.reserved)
@@ -314,7 +336,9 @@ impl Owner {
             }
             Ok(Errand::Held { lane, asked, from, picked }) => {
                 self.held.away -= 1;
-                for finished in self.settling.remove(&lane).unwrap_or_default() {
+                self.pick_first_until = None;
+                for finished in self.settling.remove(&lane).into_iter().flat_map(|settling| settling.finished)
+                {
                     self.on_durable_finished(finished);
                 }
                 match picked {
@@ -359,6 +383,7 @@ impl Owner {
     }
 
     fn on_picked(&mut self, Picked { lane, is_full, jobs, settle }: Picked) {
+        self.pick_first_until = None;
         if self.shutdown.has_begun() {
             // Too late to begin them: the end of the transaction frees them.
             let _ = settle.send(Settlement { finished: Vec::new(), running: Vec::new() });
@@ -370,25 +395,41 @@ impl Owner {
         }
         // A full batch: the other lane can pick the next while this one runs.
         self.held.more |= is_full;
-        let unfinished = jobs.iter().map(|job| (job.id, job.clone())).collect();
-        let (picked, began) = (jobs.len(), Instant::now());
-        self.batches.insert(lane, Batch { picked, unfinished, finished: Vec::new(), began, settle });
+        let jobs = self.without_known(jobs);
         self.list.push_held(&jobs, lane);
+        let (began, finished) = (Instant::now(), Vec::with_capacity(jobs.len()));
+        let is_empty = jobs.is_empty();
+        self.batches.push(Batch { lane, jobs, finished, began, settle });
+        if is_empty {
+            self.settle(lane);
+        }
+    }
+
+    /// Leaves out what another lane of ours has: its connection was lost, and the jobs are free in the database while
+    /// they run here. That lane will claim them anew, as soon as this pick lets go of them.
+    fn without_known(&self, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
+        let settling = self.settling.values().map(|settling| &settling.jobs);
+        for others in self.batches.iter().map(|batch| &batch.jobs).chain(settling) {
+            if overlap(&jobs, others) {
+                let known: HashSet<i64> = others.iter().map(|job| job.id).collect();
+                jobs.retain(|job| !known.contains(&job.id));
+            }
+        }
+        jobs
     }
 
     /// Ends a batch: what has finished is written, what runs becomes durable, and the rest is free.
     fn settle(&mut self, lane: u64) {
-        let Some(mut batch) = self.batches.remove(&lane) else { return };
-        for unstarted in self.list.take_held(lane) {
-            batch.unfinished.remove(&unstarted.id);
-        }
+        let Some(index) = self.batches.iter().position(|batch| batch.lane == lane) else { return };
+        let batch = self.batches.swap_remove(index);
+        let unstarted = self.list.take_held(lane);
+        let running = batch.rest(&unstarted);
         let part = batch.began.elapsed().as_secs_f64() / self.plan.hold_budget.as_secs_f64().max(0.000_001);
-        self.size.learn(batch.picked, batch.finished.len(), part);
-        self.held.more |= batch.finished.len() + batch.unfinished.len() < batch.picked;
+        self.size.learn(batch.jobs.len(), batch.finished.len(), part);
+        self.held.more |= !unstarted.is_empty();
         self.due_unknown |= batch.finished.iter().any(|one| !matches!(one.outcome, Outcome::Completed));
-        let running: Vec<Arc<Job>> = batch.unfinished.into_values().collect();
         self.running.extend(running.iter().map(|job| (job.id, job.clone())));
-        self.settling.insert(lane, Vec::new());
+        self.settling.insert(lane, Settling { jobs: batch.jobs, finished: Vec::new() });
         // The lane waits for this until it is done.
         let _ = batch.settle.send(Settlement { finished: batch.finished, running });
     }
@@ -425,34 +466,38 @@ impl Owner {
         }
     }
 
-    fn on_finished(&mut self, finished: &mut Vec<Finished>) {
-        for one in finished.drain(..) {
+    fn on_finished(&mut self, finished: Vec<Finished>) {
+        for one in finished {
             if !matches!(one.outcome, Outcome::Interrupted) {
                 self.durations.learn(one.job.task_identifier(), one.duration);
             }
             match one.claim {
-                Claim::Held(lane) if self.batches.contains_key(&lane) => self.on_held_finished(lane, one),
-                Claim::Held(lane) if self.settling.contains_key(&lane) => {
-                    self.settling.entry(lane).or_default().push(one);
-                }
-                Claim::Held(_) | Claim::Durable => self.on_durable_finished(one),
+                Claim::Held(lane) => self.on_held_finished(lane, one),
+                Claim::Durable => self.on_durable_finished(one),
             }
         }
     }
 
-    /// One that was given back in the meantime, because it would not end, is no longer ours to release.
+    /// One that was given back in the meantime, because it would not end, is no longer ours to release; nor is one
+    /// that was taken from us while we were silent, and that we have claimed again since.
     fn on_durable_finished(&mut self, finished: Finished) {
-        if self.running.remove(&finished.job.id).is_some() {
+        let id = finished.job.id;
+        if self.running.get(&id).is_some_and(|job| Arc::ptr_eq(job, &finished.job)) {
+            self.running.remove(&id);
             self.queue_release(finished);
         }
     }
 
     fn on_held_finished(&mut self, lane: u64, finished: Finished) {
-        let Some(batch) = self.batches.get_mut(&lane) else { return };
-        batch.unfinished.remove(&finished.job.id);
-        batch.finished.push(finished);
-        if batch.unfinished.is_empty() {
-            self.settle(lane);
+        if let Some(batch) = self.batches.iter_mut().find(|batch| batch.lane == lane) {
+            batch.finished.push(finished);
+            if batch.finished.len() == batch.jobs.len() {
+                self.settle(lane);
+            }
+        } else if let Some(settling) = self.settling.get_mut(&lane) {
+            settling.finished.push(finished);
+        } else {
+            self.on_durable_finished(finished);
         }
     }
 
@@ -472,14 +517,7 @@ impl Owner {
                 self.wake_sources();
                 self.plan.cut_pause_short(&mut self.durable.not_before);
             }
-            Wake::Due(None) => self.next_due = None,
-            Wake::Due(Some(due)) if due <= Instant::now() => {
-                // Due, and yet not claimed: the first time at once, then less and less often.
-                let pause = if self.in_vain.tries() == 0 { Duration::ZERO } else { self.in_vain.next() };
-                self.in_vain.next();
-                self.next_due = Some(Instant::now() + pause.min(self.shared.poll_interval));
-            }
-            Wake::Due(Some(due)) => self.next_due = Some(due),
+            Wake::Due(times) => self.on_due(times),
             Wake::Stop(reason) => {
                 self.error.get_or_insert_with(|| {
                     Error::config(reason).with_hint("install a newer version of atta")
@@ -489,20 +527,38 @@ impl Owner {
         }
     }
 
+    fn on_due(&mut self, times: Vec<Instant>) {
+        let now = Instant::now();
+        let is_due = times.first().is_some_and(|time| *time <= now);
+        self.next_due = times.into_iter().filter(|time| *time > now).collect();
+        if is_due {
+            // Due, and yet not claimed: the first time at once, then less and less often.
+            let pause = if self.in_vain.tries() == 0 { Duration::ZERO } else { self.in_vain.next() };
+            self.in_vain.next();
+            let again = now + pause.min(self.shared.poll_interval);
+            let place = self.next_due.partition_point(|time| *time < again);
+            self.next_due.insert(place, again);
+        }
+    }
+
     /// There may be jobs of both kinds, and anywhere.
     fn wake_sources(&mut self) {
         self.durable.more = true;
         self.held.more = self.holds();
+        if self.may_hold() && self.held.away == 0 {
+            self.pick_first_until = Some(Instant::now() + PICK_FIRST);
+        }
     }
 
-    fn next_timer(&self) -> Instant {
-        let now = Instant::now();
+    fn next_timer(&self, now: Instant) -> Instant {
         let times = [
-            self.next_due,
-            self.release_at,
+            self.next_due.front().copied(),
+            // What should have been released by now waits for a lane to come back.
+            self.release_at.filter(|time| *time > now),
+            self.pick_first_until.filter(|time| *time > now),
             self.durable.next_timer(now),
             self.held.next_timer(now),
-            self.batches.values().map(|batch| batch.began + self.plan.hold_budget).min(),
+            self.batches.iter().map(|batch| batch.began + self.plan.hold_budget).min(),
             self.plan.oldest_wait(now),
             self.shutdown.next_step(),
             Some(self.refresh_at),
@@ -512,18 +568,15 @@ impl Owner {
 
     fn on_timer(&mut self) {
         let now = Instant::now();
-        if self.next_due.is_some_and(|due| due <= now) {
-            self.next_due = None;
+        let due = self.next_due.partition_point(|time| *time <= now);
+        if due > 0 {
+            self.next_due.drain(..due);
             self.from_start_at = self.from_start_at.min(now);
             self.wake_sources();
         }
         let budget = self.plan.hold_budget;
-        let over: Vec<u64> = self
-            .batches
-            .iter()
-            .filter(|(_, batch)| batch.began + budget <= now)
-            .map(|(lane, _)| *lane)
-            .collect();
+        let is_over = |batch: &&Batch| batch.began + budget <= now;
+        let over: Vec<u64> = self.batches.iter().filter(is_over).map(|batch| batch.lane).collect();
         for lane in over {
             self.settle(lane);
         }
@@ -556,7 +609,7 @@ impl Owner {
     fn begin_shutdown(&mut self) {
         self.shutdown.begin();
         self.give_back_unstarted();
-        let lanes: Vec<u64> = self.batches.keys().copied().collect();
+        let lanes: Vec<u64> = self.batches.iter().map(|batch| batch.lane).collect();
         for lane in lanes {
             self.settle(lane);
         }
@@ -603,6 +656,18 @@ impl Owner {
                 self.shared.leave.cancel();
             }
         }
+    }
+}
+
+/// Whether they may have a job in common: quickly told, as ids mostly come in order.
+fn overlap(some: &[Arc<Job>], others: &[Arc<Job>]) -> bool {
+    let range = |jobs: &[Arc<Job>]| {
+        let ids = jobs.iter().map(|job| job.id);
+        ids.clone().min().zip(ids.max())
+    };
+    match (range(some), range(others)) {
+        (Some((first, last)), Some((other_first, other_last))) => first <= other_last && other_first <= last,
+        _ => false,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
@@ -100,30 +101,88 @@ impl RunList {
     }
 }
 
+/// Outcomes are handed over in company, if they come quickly: so many at most.
+const COMPANY: usize = 64;
+
+/// And none waits longer for it than this.
+const COMPANY_TIME: Duration = Duration::from_millis(1);
+
+/// Chunks of outcomes that wait for the loop; a slot with one more waits until it has caught up.
+pub(crate) const CHUNKS_AHEAD: usize = 64;
+
 /// Starts the slots. They end when the set is dropped or aborted, between two jobs or in one.
 pub(crate) fn start(
     shared: &Arc<Shared>,
     count: usize,
     list: &Arc<RunList>,
-    finished: &mpsc::Sender<Finished>,
+    finished: &mpsc::Sender<Vec<Finished>>,
 ) -> JoinSet<()> {
     let mut slots = JoinSet::new();
     for _ in 0..count {
-        let (shared, list, finished) = (shared.clone(), list.clone(), finished.clone());
-        slots.spawn(async move {
-            loop {
-                let (job, claim) = list.pop().await;
-                // Whatever was claimed, or left waiting, when the shutdown came: it is too late to begin it.
-                let ended = if shared.stop.is_cancelled() {
-                    Finished { job, outcome: Outcome::NotStarted, duration: Duration::ZERO, claim }
-                } else {
-                    run_job(&shared, job, claim).await
-                };
-                if finished.send(ended).await.is_err() {
-                    return;
-                }
-            }
-        });
+        let slot = Slot {
+            shared: shared.clone(),
+            list: list.clone(),
+            finished: finished.clone(),
+            ended: Vec::new(),
+            ended_in: Duration::ZERO,
+        };
+        slots.spawn(slot.run());
     }
     slots
+}
+
+struct Slot {
+    shared: Arc<Shared>,
+    list: Arc<RunList>,
+    finished: mpsc::Sender<Vec<Finished>>,
+    /// Not yet handed over.
+    ended: Vec<Finished>,
+    /// How long they took together.
+    ended_in: Duration,
+}
+
+impl Slot {
+    async fn run(mut self) {
+        loop {
+            let (job, claim) = match self.list.next() {
+                Some(next) => next,
+                None => {
+                    self.hand_over().await;
+                    self.list.pop().await
+                }
+            };
+            let finished = self.run_one(job, claim).await;
+            self.ended_in += finished.duration;
+            self.ended.push(finished);
+            if self.ended.len() >= COMPANY || self.ended_in >= COMPANY_TIME {
+                self.hand_over().await;
+                // Jobs that never wait for anything must not keep the other tasks of this thread from running.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    async fn run_one(&mut self, job: Arc<Job>, claim: Claim) -> Finished {
+        // Whatever was claimed, or left waiting, when the shutdown came: it is too late to begin it.
+        if self.shared.stop.is_cancelled() {
+            return Finished { job, outcome: Outcome::NotStarted, duration: Duration::ZERO, claim };
+        }
+        let shared = self.shared.clone();
+        let run = run_job(&shared, job, claim);
+        tokio::pin!(run);
+        match futures_util::poll!(run.as_mut()) {
+            Poll::Ready(finished) => finished,
+            // It waits for something, and those that have ended do not wait for it.
+            Poll::Pending => futures_util::future::join(self.hand_over(), run).await.1,
+        }
+    }
+
+    async fn hand_over(&mut self) {
+        if self.ended.is_empty() {
+            return;
+        }
+        self.ended_in = Duration::ZERO;
+        // Its receiver lives as long as the slots do.
+        let _ = self.finished.send(std::mem::take(&mut self.ended)).await;
+    }
 }

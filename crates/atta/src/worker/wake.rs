@@ -25,8 +25,8 @@ use crate::{Error, GRAPHILE_REVISION, Result, recovery};
 pub(crate) enum Wake {
     /// There may be jobs.
     Hint,
-    /// The next job is due then, as far as the database knows; or none is.
-    Due(Option<Instant>),
+    /// The next jobs are due then, in this order, as far as the database knows.
+    Due(Vec<Instant>),
     /// The schema has become one that we can't work with.
     Stop(String),
 }
@@ -143,7 +143,7 @@ struct Look {
     recent_deaths: i64,
     functions_are_ours: bool,
     /// Seconds from now; negative if a job is due.
-    next_due: Option<f64>,
+    next_due: Vec<f64>,
 }
 
 /// Looks every so often, and when asked to, until the worker has gone.
@@ -168,8 +168,9 @@ pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked:
                     tracing::warn!(deaths, functions_are_ours = ours, "claiming durably only, for now");
                 }
                 recovery::after_look(&shared, seen.is_registered, seen.others_are_silent).await;
-                let due =
-                    seen.next_due.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.max(0.0)));
+                let now = Instant::now();
+                let due = seen.next_due.iter().map(|seconds| now + Duration::from_secs_f64(seconds.max(0.0)));
+                let due = due.collect();
                 // Its receiver lives as long as the worker does.
                 let _ = wakes.send(Wake::Due(due)).await;
             }
@@ -213,7 +214,7 @@ async fn look(shared: &Shared) -> Result<Look> {
         others_are_silent: row.get("others_are_silent"),
         recent_deaths: row.get("recent_deaths"),
         functions_are_ours: row.get("functions_are_ours"),
-        next_due: row.get("next_due"),
+        next_due: row.get::<_, Option<Vec<f64>>>("next_due").unwrap_or_default(),
     })
 }
 
