@@ -90,7 +90,8 @@ impl Folder {
 
     /// The program that was just built, with nothing from outside that it listens to.
     fn atta(&self, words: &[&str]) -> Command {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
         let mut command = Command::new(target.join("debug/atta"));
         for variable in ["DATABASE_URL", "GRAPHILE_WORKER_SCHEMA", "PGHOST", "PGDATABASE", "PGSERVICE"] {
             command.env_remove(variable);
@@ -121,8 +122,11 @@ struct Worker {
 
 impl Worker {
     fn start(folder: &Folder) -> Result<Worker> {
-        let mut process =
-            folder.atta(&["dev", "-j", "4"]).stderr(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
+        let mut process = folder
+            .atta(&["dev", "-j", "4"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| error.to_string())?;
         let Some(log) = process.stderr.take() else { return Err("the worker has no log".into()) };
         let (sender, lines) = channel();
         thread::spawn(move || {

@@ -47,8 +47,9 @@ pub(crate) enum Command {
 pub(crate) struct Connection {
     /// Database: a connection string (postgres://user@host/name, or key=value pairs) or a database's name
     ///
-    /// Without it, DATABASE_URL is used, and without that the variables PGHOST, PGPORT, PGUSER, PGPASSWORD and
-    /// PGDATABASE; then `connection` of the settings file, and then the server of an `atta dev` in this folder.
+    /// Without it, DATABASE_URL is used. What is not said there comes from where libpq looks: a service file, the
+    /// variables PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE and so on, ~/.pgpass and ~/.postgresql.
+    /// When they name no database: `connection` of the settings file, or the server of an `atta dev` in this folder.
     #[arg(short, long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) connection: Option<String>,
 

@@ -40,6 +40,12 @@ pub(crate) fn fail(failure: &Failure) -> ExitCode {
     ExitCode::from(2)
 }
 
+/// Writes `warning:` to standard error.
+#[expect(clippy::print_stderr, reason = "this is where warnings are told")]
+pub(crate) fn warn(text: &str) {
+    eprintln!("warning: {text}");
+}
+
 /// Writes data to standard output. A reader that has gone away is no error: `atta … | head`.
 pub(crate) fn print(text: &str) {
     use std::io::Write;

@@ -239,36 +239,5 @@ pub(super) fn tasks_settings(settings: &Settings) -> Result<TasksSettings, Failu
 /// The database as the library takes it.
 pub(super) fn database_url(settings: &Settings) -> Result<String, Failure> {
     let connection = Connection { connection: settings.connection.clone(), schema: settings.schema.clone() };
-    let config = connect::config(&connection)?;
-    match &settings.connection {
-        Some(text) if text.contains("://") || text.contains('=') => Ok(text.clone()),
-        _ => Ok(as_pairs(&config)),
-    }
-}
-
-/// A name, or what the environment says, as key=value pairs.
-fn as_pairs(config: &tokio_postgres::Config) -> String {
-    use tokio_postgres::config::Host;
-    let quoted =
-        |key: &str, value: &str| format!("{key}='{}' ", value.replace('\\', "\\\\").replace('\'', "\\'"));
-    let mut text = String::new();
-    for host in config.get_hosts() {
-        match host {
-            Host::Tcp(name) => text.push_str(&quoted("host", name)),
-            Host::Unix(path) => text.push_str(&quoted("host", &path.to_string_lossy())),
-        }
-    }
-    for port in config.get_ports() {
-        text.push_str(&quoted("port", &port.to_string()));
-    }
-    if let Some(user) = config.get_user() {
-        text.push_str(&quoted("user", user));
-    }
-    if let Some(password) = config.get_password() {
-        text.push_str(&quoted("password", &String::from_utf8_lossy(password)));
-    }
-    if let Some(name) = config.get_dbname() {
-        text.push_str(&quoted("dbname", name));
-    }
-    text
+    Ok(connect::settings(&connection)?.to_string_with_password())
 }
