@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use tokio::time::Instant;
 
-use atta::{Schema, WorkerUtils};
+use atta::{ConnectionSettings, Schema, WorkerUtils};
 
 use crate::args::{Connection, Run};
 use crate::connect;
@@ -19,7 +19,7 @@ use crate::output::Failure;
 use crate::settings::Settings;
 use crate::tasks::TasksFolder;
 use crate::watch::Watch;
-use crew::{Crew, Mode, database_url, tasks_settings};
+use crew::{Crew, Mode, tasks_settings};
 pub(crate) use signals::Signals;
 
 /// The jobs that were to be run are not all run.
@@ -33,12 +33,13 @@ pub(crate) async fn run(settings: Settings, args: Run) -> Result<ExitCode, Failu
 
 /// The same, for whoever has started the log and has something to do before.
 pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) -> Result<ExitCode, Failure> {
+    let database = Database::find(&settings)?;
     if args.schema_only {
-        migrate(&settings).await?;
+        migrate(&database).await?;
         return Ok(ExitCode::SUCCESS);
     }
     if !args.cleanup.is_empty() {
-        clean_up(&settings, &args).await?;
+        clean_up(&settings, &database, &args).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut watch = match args.watch && !args.once {
@@ -52,9 +53,9 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
     };
     if args.once {
         // A worker waits for a database that does not answer; whoever wants to run once wants to know.
-        reach(&settings).await?;
+        connect::open(&database.settings).await?;
     }
-    let mut crew = Crew::new(settings, mode);
+    let mut crew = Crew::new(settings, database, mode);
     tokio::select! {
         started = crew.start() => started?,
         name = signals.next() => {
@@ -118,37 +119,55 @@ pub(crate) fn existing(settings: &Settings) -> Result<&Settings, Failure> {
         .with_hint("run `atta init` to get a first one, or name yours by --tasks"))
 }
 
-async fn reach(settings: &Settings) -> Result<(), Failure> {
-    connect::connect(&place(settings)).await.map(drop)
+/// Where the jobs are: read once, since there may be something to warn of.
+#[derive(Clone, Debug)]
+struct Database {
+    settings: ConnectionSettings,
+    schema: Schema,
+    /// For the clients of hosted tasks: as the user wrote it, if it is a URL.
+    url: String,
 }
 
-fn place(settings: &Settings) -> Connection {
-    Connection { connection: settings.connection.clone(), schema: settings.schema.clone() }
+impl Database {
+    fn find(settings: &Settings) -> Result<Database, Failure> {
+        let said = Connection { connection: settings.connection.clone(), schema: settings.schema.clone() };
+        let found = connect::settings(&said)?;
+        let url = settings.connection.clone().filter(|text| text.contains("://"));
+        Ok(Database {
+            url: url.unwrap_or_else(|| found.to_string_with_password()),
+            settings: found,
+            schema: Schema::new(settings.schema.as_str())?,
+        })
+    }
+
+    /// The connection string for the library.
+    fn text(&self) -> String {
+        self.settings.to_string_with_password()
+    }
 }
 
-async fn migrate(settings: &Settings) -> Result<(), Failure> {
-    let mut client = connect::connect(&place(settings)).await?;
-    let schema = Schema::new(settings.schema.as_str())?;
-    let plan = atta::migrate(&mut client, &schema).await?;
+async fn migrate(database: &Database) -> Result<(), Failure> {
+    let mut client = connect::open(&database.settings).await?;
+    let plan = atta::migrate(&mut client, &database.schema).await?;
     match plan.is_empty() {
-        true => tracing::info!(schema = settings.schema, "the schema is up to date"),
-        false => tracing::info!(schema = settings.schema, "the schema is installed"),
+        true => tracing::info!(schema = database.schema.name(), "the schema is up to date"),
+        false => tracing::info!(schema = database.schema.name(), "the schema is installed"),
     }
     Ok(())
 }
 
 /// Tasks that the folder has are kept, also if no job is of them.
-async fn clean_up(settings: &Settings, args: &Run) -> Result<(), Failure> {
-    migrate(settings).await?;
+async fn clean_up(settings: &Settings, database: &Database, args: &Run) -> Result<(), Failure> {
+    migrate(database).await?;
     let mut keep = Vec::new();
     if settings.tasks.exists() {
-        let folder = TasksFolder::open(tasks_settings(settings)?).await?;
+        let folder = TasksFolder::open(tasks_settings(settings, database)?).await?;
         keep = folder.identifiers();
         folder.close().await;
     }
     let keep: Vec<&str> = keep.iter().map(String::as_str).collect();
-    let pool = WorkerUtils::connect(&database_url(settings)?)?.pool().clone();
-    let utils = WorkerUtils::new(pool, Schema::new(settings.schema.as_str())?);
+    let pool = WorkerUtils::connect(&database.text())?.pool().clone();
+    let utils = WorkerUtils::new(pool, database.schema.clone());
     let tasks: Vec<atta::CleanupTask> = args.cleanup.iter().map(|choice| (*choice).into()).collect();
     utils.cleanup(&tasks, &keep).await?;
     let names: Vec<&str> = tasks.iter().map(|task| task.as_str()).collect();

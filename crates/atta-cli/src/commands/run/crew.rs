@@ -13,8 +13,8 @@ use atta::{Claims, Cron, LocalQueueConfig, RefetchDelay, Worker, WorkerHandle, W
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::args::{ClaimsChoice, Connection};
-use crate::connect;
+use super::Database;
+use crate::args::ClaimsChoice;
 use crate::output::Failure;
 use crate::settings::Settings;
 use crate::tasks::{TasksFolder, TasksSettings};
@@ -31,6 +31,7 @@ pub(super) enum Mode {
 
 pub(super) struct Crew {
     settings: Settings,
+    database: Database,
     mode: Mode,
     cron: Vec<Cron>,
     generations: JoinSet<(String, Result<(), Failure>)>,
@@ -41,9 +42,10 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    pub(super) fn new(settings: Settings, mode: Mode) -> Crew {
+    pub(super) fn new(settings: Settings, database: Database, mode: Mode) -> Crew {
         Crew {
             settings,
+            database,
             mode,
             cron: Vec::new(),
             generations: JoinSet::new(),
@@ -108,14 +110,14 @@ impl Crew {
     }
 
     async fn begin(&mut self) -> Result<(), Failure> {
-        let folder = TasksFolder::open(tasks_settings(&self.settings)?).await?;
+        let folder = TasksFolder::open(tasks_settings(&self.settings, &self.database)?).await?;
         let identifiers = folder.identifiers();
         if identifiers.is_empty() {
             folder.close().await;
             return self.wait_for_tasks();
         }
         self.warn_of_unknown_tasks(&identifiers);
-        let worker = match folder.define(self.options()?).init().await {
+        let worker = match folder.define(self.options()).init().await {
             Ok(worker) => worker,
             Err(error) => {
                 folder.close().await;
@@ -152,14 +154,14 @@ impl Crew {
         }
     }
 
-    fn options(&self) -> Result<WorkerOptions, Failure> {
+    fn options(&self) -> WorkerOptions {
         let settings = &self.settings;
         let grace_period = match self.mode {
             Mode::Watching => OLD_AGE,
             Mode::Once | Mode::UntilShutdown => settings.shutdown_grace_period,
         };
         let mut options = WorkerOptions::default()
-            .database_url(database_url(settings)?)
+            .database_url(self.database.text())
             .schema(settings.schema.as_str())
             .concurrency(settings.jobs)
             // Graphile works with a pool of one; ours wants two.
@@ -196,7 +198,7 @@ impl Crew {
                 refetch_delay: delay,
             });
         }
-        Ok(options)
+        options
     }
 }
 
@@ -223,21 +225,15 @@ fn read_crontab(settings: &Settings) -> Result<Vec<Cron>, Failure> {
     atta::parse_crontab(&text).map_err(|error| Failure::new(format!("the crontab {path} is wrong: {error}")))
 }
 
-pub(super) fn tasks_settings(settings: &Settings) -> Result<TasksSettings, Failure> {
+pub(super) fn tasks_settings(settings: &Settings, database: &Database) -> Result<TasksSettings, Failure> {
     super::existing(settings)?;
     Ok(TasksSettings {
         folder: settings.tasks.clone(),
         time_limit: settings.time_limit,
         time_limits: settings.time_limits.clone().into_iter().collect(),
         kill_after: settings.kill_after,
-        connection: database_url(settings)?,
+        connection: database.url.clone(),
         schema: settings.schema.clone(),
         concurrency: settings.jobs,
     })
-}
-
-/// The database as the library takes it.
-pub(super) fn database_url(settings: &Settings) -> Result<String, Failure> {
-    let connection = Connection { connection: settings.connection.clone(), schema: settings.schema.clone() };
-    Ok(connect::settings(&connection)?.to_string_with_password())
 }
