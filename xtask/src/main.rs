@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  demo [--stay]           start a private PostgreSQL, add jobs by SQL and see them run
+  demo [--stay]           atta init and atta dev in a temporary folder: tasks in three languages and a crontab
   test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
   check                   format and lints only
   fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said

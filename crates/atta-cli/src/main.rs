@@ -6,34 +6,57 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod settings;
 mod commands;
+mod tasks;
+mod dev;
+mod watch;
+mod logging;
 mod connect;
 mod output;
-#[allow(dead_code, reason = "called by the commands that run a worker")]
-mod tasks;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Args, Command};
+use args::{Command, Said};
+use output::Failure;
+use settings::Settings;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return output::fail(&output::Failure::new(format!("can't start the runtime: {error}")));
-        }
-    };
-    let done = runtime.block_on(async {
-        match args.command {
-            Command::Migrate(migrate) => commands::migrate::run(migrate).await,
-            Command::Bench(bench) => commands::bench::run(bench).await,
-        }
-    });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    match begin() {
+        Ok(code) => code,
         Err(failure) => output::fail(&failure),
     }
+}
+
+fn begin() -> Result<ExitCode, Failure> {
+    let said = args::read()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("can't start the runtime: {error}")))?;
+    runtime.block_on(run(said))
+}
+
+async fn run(said: Said) -> Result<ExitCode, Failure> {
+    let Said { args, file, sources } = said;
+    let settings = |run| Settings::resolve(&args.connection, &run, &file, &sources);
+    match args.command {
+        None => return commands::run::run(settings(args.run.clone())?, args.run).await,
+        Some(Command::Run(run)) => {
+            let run = run.or(args.run);
+            return commands::run::run(settings(run.clone())?, run).await;
+        }
+        Some(Command::Dev(mut dev)) => {
+            dev.run = dev.run.or(args.run);
+            return commands::dev::run(settings(dev.run.clone())?, dev).await;
+        }
+        Some(Command::Config(mut config)) => {
+            config.run = config.run.or(args.run);
+            commands::config::run(&settings(config.run.clone())?, &config)?;
+        }
+        Some(Command::Init(init)) => commands::init::run(&init)?,
+        Some(Command::Migrate(migrate)) => commands::migrate::run(migrate).await?,
+        Some(Command::Bench(bench)) => commands::bench::run(bench).await?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
