@@ -2,18 +2,40 @@
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use crate::commands;
+
 /// Background jobs in the PostgreSQL that you already have.
 #[derive(Debug, Parser)]
 #[command(name = "atta", version, about)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Add(commands::add::Add),
+    Jobs(commands::jobs::Jobs),
+    Show(commands::show::Show),
+    Complete(commands::steer::Complete),
+    Fail(commands::steer::Fail),
+    Reschedule(commands::steer::Reschedule),
+    Retry(commands::steer::Retry),
+    Remove(commands::steer::Remove),
+    Unlock(commands::steer::Unlock),
+    Queues(commands::queues::Queues),
+    Tasks(commands::tasks::Tasks),
+    Workers(commands::workers::Workers),
+    Stats(commands::stats::Stats),
+    Cleanup(commands::cleanup::Cleanup),
+    Cron(commands::cron::Cron),
     Migrate(Migrate),
     Bench(Bench),
+    Completions(commands::completions::Completions),
+    Man(commands::man::Man),
 }
 
 /// Where the jobs are.
@@ -23,11 +45,18 @@ pub(crate) struct Connection {
     ///
     /// Without it, DATABASE_URL is used, and without that the variables PGHOST, PGPORT, PGUSER, PGPASSWORD and
     /// PGDATABASE.
-    #[arg(short, long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(short, long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) connection: Option<String>,
 
     /// Schema that the jobs are in
-    #[arg(short, long, env = "GRAPHILE_WORKER_SCHEMA", default_value = "graphile_worker")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        env = "GRAPHILE_WORKER_SCHEMA",
+        value_name = "NAME",
+        default_value = "graphile_worker"
+    )]
     pub(crate) schema: String,
 }
 

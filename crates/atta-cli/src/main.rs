@@ -25,7 +25,25 @@ fn main() -> ExitCode {
         }
     };
     let done = runtime.block_on(async {
+        let connection = &args.connection;
         match args.command {
+            Command::Add(args) => commands::add::run(args, connection).await,
+            Command::Jobs(args) => commands::jobs::run(args, connection).await,
+            Command::Show(args) => commands::show::run(args, connection).await,
+            Command::Complete(args) => commands::steer::complete(args, connection).await,
+            Command::Fail(args) => commands::steer::fail(args, connection).await,
+            Command::Reschedule(args) => commands::steer::reschedule(args, connection).await,
+            Command::Retry(args) => commands::steer::retry(args, connection).await,
+            Command::Remove(args) => commands::steer::remove(args, connection).await,
+            Command::Unlock(args) => commands::steer::unlock(args, connection).await,
+            Command::Queues(args) => commands::queues::run(args, connection).await,
+            Command::Tasks(args) => commands::tasks::run(args, connection).await,
+            Command::Workers(args) => commands::workers::run(args, connection).await,
+            Command::Stats(args) => commands::stats::run(args, connection).await,
+            Command::Cleanup(args) => commands::cleanup::run(args, connection).await,
+            Command::Cron(args) => commands::cron::run(args, connection).await,
+            Command::Completions(args) => commands::completions::run(&args),
+            Command::Man(args) => commands::man::run(&args),
             Command::Migrate(migrate) => commands::migrate::run(migrate).await,
             Command::Bench(bench) => commands::bench::run(bench).await,
         }
