@@ -58,16 +58,20 @@ impl From<atta::Error> for Failure {
 /// Writes `error:` and, when we know the cure, `hint:`.
 pub(crate) fn fail(failure: &Failure) -> ExitCode {
     tell("error", AnsiColor::Red, &failure.message);
-    if let Some(hint) = &failure.hint {
-        tell("hint", AnsiColor::Cyan, hint);
+    if let Some(text) = &failure.hint {
+        hint(text);
     }
     ExitCode::from(failure.code)
 }
 
-/// Writes `warning:` and `hint:`; the command goes on.
-pub(crate) fn warn(message: &str, hint: &str) {
-    tell("warning", AnsiColor::Yellow, message);
-    tell("hint", AnsiColor::Cyan, hint);
+/// Writes `warning:`; the command goes on.
+pub(crate) fn warn(text: &str) {
+    tell("warning", AnsiColor::Yellow, text);
+}
+
+/// Writes `hint:`.
+pub(crate) fn hint(text: &str) {
+    tell("hint", AnsiColor::Cyan, text);
 }
 
 /// A line for people beside the data.

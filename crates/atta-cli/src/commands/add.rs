@@ -13,7 +13,7 @@ use super::open::open;
 use crate::args::Connection;
 use crate::output::job::JobJson;
 use crate::output::time::{from_now, parse_future};
-use crate::output::{Failure, clean, json_fault, print_json, print_styled, warn};
+use crate::output::{Failure, clean, hint, json_fault, print_json, print_styled, warn};
 
 /// Add a job, or with --bulk a file of them
 #[derive(Debug, ClapArgs)]
@@ -126,11 +126,11 @@ fn summary(job: &Job, now: DateTime<Utc>) -> String {
 async fn warn_of_unknown(utils: &WorkerUtils, identifiers: &[&str]) {
     // What hinders this question hinders the add too, which tells it better.
     let Ok(unknown) = utils.unknown_tasks(identifiers).await else { return };
-    for task in unknown {
-        warn(
-            &format!("task {task:?} is new: no job has been of it, and no running worker knows it"),
-            "if it is spelled right, all is well: the job waits for a worker that knows it",
-        );
+    for task in &unknown {
+        warn(&format!("task {task:?} is new: no job has been of it, and no running worker knows it"));
+    }
+    if !unknown.is_empty() {
+        hint("if it is spelled right, all is well: the job waits for a worker that knows it");
     }
 }
 
