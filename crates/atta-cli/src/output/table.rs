@@ -7,8 +7,8 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::{clean, styled};
 
-/// No column is cut to less than this.
-const NARROWEST: usize = 8;
+/// No column is cut to less than this, and one of numbers not at all.
+const NARROWEST: usize = 3;
 const GAP: usize = 2;
 
 /// Rows of cells under a heading. A column with nothing in it is left out.
@@ -62,12 +62,13 @@ impl Table {
         let columns: Vec<usize> = (0..self.headings.len()).filter(|column| self.is_used(*column)).collect();
         let mut widths: Vec<usize> = columns.iter().map(|column| self.width(*column)).collect();
         if let Some(width) = width {
-            narrow(&mut widths, width);
+            let is_number: Vec<bool> = columns.iter().map(|column| self.is_number(*column)).collect();
+            narrow(&mut widths, &is_number, width);
         }
         let mut text = String::new();
         let heading = |column: usize| {
-            let is_number = self.rows.iter().all(|row| row[column].is_number);
-            Cell { is_number, ..Cell::text(self.headings[column]) }.styled(Style::new().bold())
+            Cell { is_number: self.is_number(column), ..Cell::text(self.headings[column]) }
+                .styled(Style::new().bold())
         };
         let headings: Vec<Cell> = columns.iter().map(|column| heading(*column)).collect();
         write_row(&mut text, &headings.iter().collect::<Vec<_>>(), &widths);
@@ -80,6 +81,10 @@ impl Table {
 
     fn is_used(&self, column: usize) -> bool {
         self.rows.is_empty() || self.rows.iter().any(|row| !row[column].text.is_empty())
+    }
+
+    fn is_number(&self, column: usize) -> bool {
+        self.rows.iter().all(|row| row[column].is_number)
     }
 
     fn width(&self, column: usize) -> usize {
@@ -96,11 +101,12 @@ fn terminal_width() -> Option<usize> {
     Some(width.into())
 }
 
-/// Takes from the widest columns until all fit, or none can give more.
-fn narrow(widths: &mut [usize], limit: usize) {
+/// Takes from the widest columns of text until all fit, or none can give more.
+fn narrow(widths: &mut [usize], is_number: &[bool], limit: usize) {
     let gaps = GAP * widths.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > limit {
-        let Some(widest) = widths.iter_mut().max() else { return };
+        let texts = widths.iter_mut().zip(is_number).filter(|(_, is_number)| !**is_number);
+        let Some(widest) = texts.map(|(width, _)| width).max() else { return };
         if *widest <= NARROWEST {
             return;
         }

@@ -10,6 +10,7 @@ mod steer;
 mod overview;
 mod cron;
 mod help;
+mod terminal;
 
 use std::process::{Command, Output};
 

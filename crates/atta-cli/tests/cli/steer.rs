@@ -179,24 +179,3 @@ async fn very_many_jobs_are_steered_in_batches() {
     assert_eq!((run.code, run.out.as_str()), (0, "completed 12000 jobs\n"), "{}", run.err);
     assert_eq!(place.ids().await, "");
 }
-
-/// `script` gives the command a terminal.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn on_a_terminal_it_asks_with_the_number_and_does_as_it_is_told() {
-    let place = Place::with_jobs().await;
-    let on_terminal = |answer: &str| {
-        let command = format!("{} complete --task resize -c {}", env!("CARGO_BIN_EXE_atta"), place.db.url());
-        let script = format!("echo {answer} | script -qec '{command}' /dev/null");
-        let output =
-            std::process::Command::new("/bin/sh").args(["-c", &script]).output().expect("a shell starts");
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let (code, shown) = on_terminal("n");
-    assert_eq!(code, Some(1), "{shown}");
-    assert!(shown.contains("complete 2 jobs? [y/N]") && shown.contains("nothing was done"), "{shown}");
-    assert_eq!(place.ids().await, "1 2 3 4 5 6");
-    let (code, shown) = on_terminal("y");
-    assert_eq!(code, Some(0), "{shown}");
-    assert_eq!(place.ids().await, "1 2 5 6");
-}
