@@ -1,70 +1,188 @@
-//! `cargo xtask demo`: what it is like, in one command.
+//! `cargo xtask demo`: the first run, as a newcomer has it, in one command.
+//!
+//! `atta init` and `atta dev` in a temporary folder, a job for each kind of task, and a crontab. What the demo waits
+//! for is a line in the worker's log, which is shown as it comes.
 
-use std::io::Read;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use atta_cluster::{Binaries, Cluster};
+use crate::{Result, cargo, install, root, say};
 
-use crate::{Result, cargo, install, say};
+/// How long the demo waits for a line of the log.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// From an empty database to finished jobs. Ends by itself, or stays up for the curious.
+/// Every minute, and at once for the minutes that were missed.
+const CRONTAB: &str = "* * * * *  disk_space  ?id=every_minute&fill=5m  {from: \"the crontab\"}\n";
+
+/// As if a worker had been here three minutes ago, and away since.
+const KNOWN_BEFORE: &str = "insert into graphile_worker._private_known_crontabs (identifier, known_since) \
+                            values ('every_minute', now() - interval '3 minutes')";
+
+/// From an empty folder to finished jobs. Ends by itself, or stays up for the curious.
 pub(crate) fn run(stay: bool) -> Result {
     let binaries = install::postgres()?;
+    install::runtimes()?;
     crate::run(cargo().args(["build", "--quiet", "--package", "atta-cli"]))?;
-    crate::run(cargo().args(["build", "--quiet", "--package", "atta", "--example", "quickstart"]))?;
     let start = Instant::now();
-    let cluster = Cluster::temporary(&binaries).map_err(|error| error.to_string())?;
-    let url = cluster.url("postgres");
-    say(&format!("\nA private PostgreSQL is up: {url}\n"));
+    let folder = Folder::make()?;
+    say(&format!("\nAn empty folder: {}", folder.path.display()));
+    step("A first folder of tasks.", folder.atta(&["init"]))?;
+    // Put back later, so that the demo does not have to wait for the next full minute.
+    fs::remove_file(folder.path.join("crontab")).map_err(|error| error.to_string())?;
 
-    step(
-        "Install the schema.",
-        cargo().args(["run", "--quiet", "--package", "atta-cli", "--", "migrate", "-c", &url]),
-    )?;
-    psql(
-        &binaries,
-        &url,
-        "Add jobs by SQL, as a trigger or any program would.",
-        "select id, run_at from graphile_worker.add_job('hello', '{\"name\": \"SQL\"}');
-select id, key from graphile_worker.add_job('hello', '{\"name\": \"replaced\"}', job_key := 'greeting');
-select id, key, revision from graphile_worker.add_job('hello', '{\"name\": \"one of a kind\"}', job_key := 'greeting');",
-    )?;
-    psql(
-        &binaries,
-        &url,
-        "They are rows.",
-        "select id, task_identifier, key, attempts from graphile_worker.jobs;",
-    )?;
-    step(
-        "Run a worker until nothing is left; it adds a job of its own.",
-        cargo()
-            .args(["run", "--quiet", "--package", "atta", "--example", "quickstart"])
-            .env("DATABASE_URL", &url),
-    )?;
-    psql(&binaries, &url, "All done.", "select count(*) as jobs_left from graphile_worker.jobs;")?;
+    say("--- A worker, with a PostgreSQL of its own.\n\n$ atta dev");
+    let worker = Worker::start(&folder)?;
+    let up = worker.wait_for("worker started")?;
+    let url = folder.connection()?;
 
-    say(&format!("3 jobs added and run in {:.1} s, from an empty folder.", start.elapsed().as_secs_f64()));
+    let psql = |sql: &str| {
+        say(&format!("\npsql> {sql}"));
+        quietly(binaries.command("psql").args(["-q", "-o", "/dev/null", &url, "-c", sql]))
+    };
+    say("\n--- A job for each kind of task, added by SQL as a trigger or any program would.");
+    psql("select graphile_worker.add_job('hello', '{\"name\": \"Bobby\"}')")?;
+    let javascript = worker.wait_for("Hello, Bobby!")?;
+    psql("select graphile_worker.add_job('count_words', '{\"text\": \"to be or not to be\"}')")?;
+    let python = worker.wait_for("6 words, 4 different ones")?;
+    psql("select graphile_worker.add_job('disk_space', '{\"from\": \"SQL\"}')")?;
+    let shell = worker.wait_for("which says {\"payload\":{\"from\"")?;
+
+    say("\n--- A crontab. The worker takes it up, and makes up for the minutes that it missed.");
+    psql(KNOWN_BEFORE)?;
+    say(&format!("\n$ cat crontab\n{CRONTAB}"));
+    fs::write(folder.path.join("crontab"), CRONTAB).map_err(|error| error.to_string())?;
+    let cron = worker.wait_for("\"_cron\":{")?;
+
+    let seconds = |time: Instant| time.duration_since(start).as_secs_f64();
+    say(&format!(
+        "\nFrom an empty folder, in seconds: worker up {:.1}, JavaScript {:.1}, Python {:.1}, shell {:.1}, cron {:.1}.",
+        seconds(up),
+        seconds(javascript),
+        seconds(python),
+        seconds(shell),
+        seconds(cron),
+    ));
     if stay {
-        say(&format!("Still up at {url}. Press Enter to end it."));
+        say(&format!("\nStill up, in {}: change a task, or connect to\n  {url}", folder.path.display()));
+        say("Press Enter to end it.");
         // The end of the input ends it as well.
         let _ = std::io::stdin().read(&mut [0]);
     }
-    cluster.stop().map_err(|error| error.to_string())
+    worker.stop()
 }
 
-fn step(title: &str, command: &mut Command) -> Result {
-    say(&format!("--- {title}"));
-    let status = command.stdin(Stdio::null()).status();
-    say("");
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{title} {status}")),
-        Err(error) => Err(format!("{title} {error}")),
+/// A folder that goes with the demo.
+struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    fn make() -> Result<Folder> {
+        let path = std::env::temp_dir().join(format!("atta-demo-{}", std::process::id()));
+        fs::create_dir(&path).map_err(|error| format!("making {}: {error}", path.display()))?;
+        Ok(Folder { path })
+    }
+
+    /// The program that was just built, with nothing from outside that it listens to.
+    fn atta(&self, words: &[&str]) -> Command {
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+        let mut command = Command::new(target.join("debug/atta"));
+        for variable in ["DATABASE_URL", "GRAPHILE_WORKER_SCHEMA", "PGHOST", "PGDATABASE", "PGSERVICE"] {
+            command.env_remove(variable);
+        }
+        command.args(words).current_dir(&self.path).stdin(Stdio::null());
+        command
+    }
+
+    fn connection(&self) -> Result<String> {
+        fs::read_to_string(self.path.join(".atta/connection"))
+            .map(|text| text.trim().to_owned())
+            .map_err(|error| format!("reading the connection string: {error}"))
     }
 }
 
-fn psql(binaries: &Binaries, url: &str, title: &str, sql: &str) -> Result {
-    let lines: String = sql.lines().map(|line| format!("\npsql> {line}")).collect();
-    step(&format!("{title}{lines}"), binaries.command("psql").args(["-q", url, "-c", sql]))
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What stays is in the folder for temporary files.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A running `atta dev`. Its server stops with it, however it ends.
+struct Worker {
+    process: Child,
+    lines: Receiver<String>,
+}
+
+impl Worker {
+    fn start(folder: &Folder) -> Result<Worker> {
+        let mut process = folder
+            .atta(&["dev", "-j", "4"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        let Some(log) = process.stderr.take() else { return Err("the worker has no log".into()) };
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(log).lines().map_while(|line| line.ok()) {
+                say(&format!("    {line}"));
+                // Whoever no longer waits has seen enough.
+                let _ = sender.send(line);
+            }
+        });
+        Ok(Worker { process, lines })
+    }
+
+    /// Waits for a line with this text, and gives back when it came.
+    fn wait_for(&self, text: &str) -> Result<Instant> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.contains(text) => return Ok(Instant::now()),
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => return Err(format!("the worker never said {text:?}")),
+                Err(RecvTimeoutError::Disconnected) => return Err("the worker ended".into()),
+            }
+        }
+    }
+
+    /// As Ctrl-C does.
+    fn stop(mut self) -> Result {
+        let id = self.process.id().to_string();
+        quietly(Command::new("/bin/sh").args(["-c", "kill -INT \"$1\"", "kill", &id]))?;
+        let status = self.process.wait().map_err(|error| error.to_string())?;
+        if status.success() { Ok(()) } else { Err(format!("atta dev: {status}")) }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended; if not, its guard stops the server.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn step(title: &str, mut command: Command) -> Result {
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+    say(&format!("--- {title}\n\n$ atta {}", words.join(" ")));
+    quietly(&mut command)?;
+    say("");
+    Ok(())
+}
+
+/// Runs it with nothing said but its own output.
+fn quietly(command: &mut Command) -> Result {
+    let name = Path::new(command.get_program()).display().to_string();
+    match command.stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name}: {status}")),
+        Err(error) => Err(format!("{name}: {error}")),
+    }
 }

@@ -40,6 +40,17 @@ pub(crate) fn pgbouncer() -> Result {
     packages("PgBouncer", &["pgbouncer"])
 }
 
+/// What tasks in JavaScript and Python run on.
+pub(crate) fn runtimes() -> Result {
+    if !answers("node") {
+        packages("Node.js", &["nodejs"])?;
+    }
+    if !answers("python3") {
+        packages("Python", &["python3"])?;
+    }
+    Ok(())
+}
+
 /// Node and npm, and with them the published versions of graphile-worker that we are compared with.
 pub(crate) fn node_packages() -> Result {
     if !answers("node") || !answers("npm") {

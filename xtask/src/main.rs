@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  demo [--stay]           start a private PostgreSQL, add jobs by SQL and see them run
+  demo [--stay]           atta init and atta dev in a temporary folder: tasks in three languages and a crontab
   test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
   check                   format and lints only
   bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md

@@ -1,22 +1,45 @@
 //! What can be said on the command line.
 
+mod read;
+mod worker;
+
+use std::path::PathBuf;
+
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use read::{Said, read};
+pub(crate) use worker::{Config, Dev, Init, LogFormat, Run};
 
 use crate::commands;
 
-/// Background jobs in the PostgreSQL that you already have.
+/// Background jobs in the PostgreSQL that you already have
+///
+/// Without a command it is the worker, as `atta run` is: it runs the jobs of the tasks in ./tasks, and the crontab in
+/// ./crontab if there is one.
 #[derive(Debug, Parser)]
-#[command(name = "atta", version, about)]
+#[command(name = "atta", version)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) connection: Connection,
 
+    /// Settings file; without it ./atta.toml, if there is one
+    #[arg(short = 'C', long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) run: Run,
+
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(Run),
+    Dev(Dev),
+    Init(Init),
+    Config(Config),
     Add(commands::add::Add),
     Jobs(commands::jobs::Jobs),
     Show(commands::show::Show),
@@ -43,8 +66,9 @@ pub(crate) enum Command {
 pub(crate) struct Connection {
     /// Database: a connection string (postgres://user@host/name, or key=value pairs) or a database's name
     ///
-    /// Without it, DATABASE_URL is used, and without that the variables PGHOST, PGPORT, PGUSER, PGPASSWORD and
-    /// PGDATABASE.
+    /// Without it, DATABASE_URL is used. What is not said there comes from where libpq looks: a service file, the
+    /// variables PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE and so on, ~/.pgpass and ~/.postgresql.
+    /// When they name no database: `connection` of the settings file, or the server of an `atta dev` in this folder.
     #[arg(short, long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) connection: Option<String>,
 
@@ -141,7 +165,8 @@ pub(crate) struct Bench {
 }
 
 /// See `atta::Claims`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum ClaimsChoice {
     /// By a row lock, within one short transaction
     Held,

@@ -6,50 +6,75 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod settings;
 mod commands;
+mod tasks;
+mod dev;
+mod watch;
+mod logging;
 mod connect;
 mod output;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Args, Command};
+use args::{Command, Said};
+use output::Failure;
+use settings::Settings;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return output::fail(&output::Failure::new(format!("can't start the runtime: {error}")));
-        }
-    };
-    let done = runtime.block_on(async {
-        let connection = &args.connection;
-        match args.command {
-            Command::Add(args) => commands::add::run(args, connection).await,
-            Command::Jobs(args) => commands::jobs::run(args, connection).await,
-            Command::Show(args) => commands::show::run(args, connection).await,
-            Command::Complete(args) => commands::steer::complete(args, connection).await,
-            Command::Fail(args) => commands::steer::fail(args, connection).await,
-            Command::Reschedule(args) => commands::steer::reschedule(args, connection).await,
-            Command::Retry(args) => commands::steer::retry(args, connection).await,
-            Command::Remove(args) => commands::steer::remove(args, connection).await,
-            Command::Unlock(args) => commands::steer::unlock(args, connection).await,
-            Command::Queues(args) => commands::queues::run(args, connection).await,
-            Command::Tasks(args) => commands::tasks::run(args, connection).await,
-            Command::Workers(args) => commands::workers::run(args, connection).await,
-            Command::Stats(args) => commands::stats::run(args, connection).await,
-            Command::Cleanup(args) => commands::cleanup::run(args, connection).await,
-            Command::Cron(args) => commands::cron::run(args, connection).await,
-            Command::Completions(args) => commands::completions::run(&args),
-            Command::Man(args) => commands::man::run(&args),
-            Command::Migrate(migrate) => commands::migrate::run(migrate).await,
-            Command::Bench(bench) => commands::bench::run(bench).await,
-        }
-    });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    match begin() {
+        Ok(code) => code,
         Err(failure) => output::fail(&failure),
     }
+}
+
+fn begin() -> Result<ExitCode, Failure> {
+    let said = args::read()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("can't start the runtime: {error}")))?;
+    runtime.block_on(run(said))
+}
+
+async fn run(said: Said) -> Result<ExitCode, Failure> {
+    let Said { args, file, sources } = said;
+    let connection = &args.connection;
+    let settings = |run| Settings::resolve(&args.connection, &run, &file, &sources);
+    match args.command {
+        None => return commands::run::run(settings(args.run.clone())?, args.run).await,
+        Some(Command::Run(run)) => {
+            let run = run.or(args.run);
+            return commands::run::run(settings(run.clone())?, run).await;
+        }
+        Some(Command::Dev(mut dev)) => {
+            dev.run = dev.run.or(args.run);
+            return commands::dev::run(settings(dev.run.clone())?, dev).await;
+        }
+        Some(Command::Config(mut config)) => {
+            config.run = config.run.or(args.run);
+            commands::config::run(&settings(config.run.clone())?, &config)?;
+        }
+        Some(Command::Init(init)) => commands::init::run(&init)?,
+        Some(Command::Add(args)) => commands::add::run(args, connection).await?,
+        Some(Command::Jobs(args)) => commands::jobs::run(args, connection).await?,
+        Some(Command::Show(args)) => commands::show::run(args, connection).await?,
+        Some(Command::Complete(args)) => commands::steer::complete(args, connection).await?,
+        Some(Command::Fail(args)) => commands::steer::fail(args, connection).await?,
+        Some(Command::Reschedule(args)) => commands::steer::reschedule(args, connection).await?,
+        Some(Command::Retry(args)) => commands::steer::retry(args, connection).await?,
+        Some(Command::Remove(args)) => commands::steer::remove(args, connection).await?,
+        Some(Command::Unlock(args)) => commands::steer::unlock(args, connection).await?,
+        Some(Command::Queues(args)) => commands::queues::run(args, connection).await?,
+        Some(Command::Tasks(args)) => commands::tasks::run(args, connection).await?,
+        Some(Command::Workers(args)) => commands::workers::run(args, connection).await?,
+        Some(Command::Stats(args)) => commands::stats::run(args, connection).await?,
+        Some(Command::Cleanup(args)) => commands::cleanup::run(args, connection).await?,
+        Some(Command::Cron(args)) => commands::cron::run(args, connection).await?,
+        Some(Command::Completions(args)) => commands::completions::run(&args)?,
+        Some(Command::Man(args)) => commands::man::run(&args)?,
+        Some(Command::Migrate(migrate)) => commands::migrate::run(migrate).await?,
+        Some(Command::Bench(bench)) => commands::bench::run(bench).await?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

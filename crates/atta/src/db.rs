@@ -1,7 +1,14 @@
-//! The schema that everything lives in, and the one place where its name enters a statement.
+//! The schema that everything lives in, and the one place where its name enters a statement; and below it, the way to
+//! the database: settings, TLS, connecting, pools, and what lies in between.
 
-pub(crate) mod link;
+pub(crate) mod connection;
+pub(crate) mod tls;
+pub(crate) mod connect;
+pub(crate) mod connect_failure;
 pub(crate) mod pool;
+pub(crate) mod link;
+
+pub use connection::ConnectionSettings;
 
 use crate::{Error, Result};
 

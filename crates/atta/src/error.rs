@@ -81,6 +81,11 @@ impl Error {
         Error::build(Kind::Unavailable, message.into(), None)
     }
 
+    /// No connection was made; `source` is what the driver says of it.
+    pub(crate) fn unconnected(message: String, source: Option<tokio_postgres::Error>) -> Error {
+        Error::build(Kind::Unavailable, message, source.map(|source| Box::new(source) as _))
+    }
+
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
         self.inner.hint = Some(hint.into());
         self
@@ -114,6 +119,9 @@ impl Error {
     /// Whether the same call may succeed later: the connection was lost, the server is starting or stopping, out of
     /// connections, or chose this transaction to end a deadlock or a conflict.
     pub fn is_transient(&self) -> bool {
+        if self.is_config() {
+            return false;
+        }
         if let Some(code) = &self.inner.code {
             return is_transient_code(code);
         }
@@ -148,7 +156,7 @@ pub(crate) fn is_transient_code(code: &str) -> bool {
         || matches!(code, "40001" | "40P01" | "55P03" | "25006" | "25P03")
 }
 
-fn chain(error: &dyn StdError) -> String {
+pub(crate) fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

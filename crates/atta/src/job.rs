@@ -51,6 +51,11 @@ impl Job {
         self.queue_name.as_deref()
     }
 
+    /// That queue's number, which is known while the job is claimed.
+    pub fn job_queue_id(&self) -> Option<i32> {
+        self.job_queue_id
+    }
+
     /// The payload as JSON text, exactly as it is stored.
     pub fn payload_json(&self) -> &str {
         &self.payload

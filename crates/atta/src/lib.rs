@@ -36,7 +36,7 @@ pub use context::WorkerContext;
 pub use cron::{
     Cron, CronDigest, CronEvent, CronItems, CrontabError, CrontabErrors, CrontabFill, parse_crontab,
 };
-pub use db::Schema;
+pub use db::{ConnectionSettings, Schema};
 pub use error::Error;
 pub use event::{HookFuture, Hooks, WorkerEvent, WorkerEvents};
 pub use job::{Job, JobKeyMode, JobSpec, JobSpecBuilder, RescheduleJobOptions};

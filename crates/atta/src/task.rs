@@ -9,6 +9,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use crate::{Job, WorkerContext};
 
@@ -120,6 +121,7 @@ impl<T: IntoBatchResult, E: Into<Box<dyn StdError + Send + Sync>>> IntoBatchResu
 pub struct TaskError {
     message: String,
     retry: Option<Retry>,
+    payload: Option<Box<RawValue>>,
 }
 
 /// When a failed job is tried again.
@@ -139,7 +141,7 @@ pub enum Retry {
 impl TaskError {
     /// An error with this text, whose job is tried again as its task says.
     pub fn new(message: impl fmt::Display) -> TaskError {
-        TaskError { message: message.to_string(), retry: None }
+        TaskError { message: message.to_string(), retry: None, payload: None }
     }
 
     /// Try again after this time.
@@ -163,6 +165,13 @@ impl TaskError {
         self
     }
 
+    /// Gives the job this payload for its next attempt: what is left to do of a batch, for one.
+    #[must_use]
+    pub fn with_payload(mut self, payload: Box<RawValue>) -> TaskError {
+        self.payload = Some(payload);
+        self
+    }
+
     /// The text that goes into `last_error`: the error's and that of all its causes.
     pub fn message(&self) -> &str {
         &self.message
@@ -171,6 +180,11 @@ impl TaskError {
     /// What the error itself says about trying again.
     pub fn retry(&self) -> Option<Retry> {
         self.retry
+    }
+
+    /// The payload for the next attempt, if it is another one.
+    pub(crate) fn take_payload(&mut self) -> Option<String> {
+        self.payload.take().map(|payload| payload.get().to_owned())
     }
 
     /// A [`TaskError`] anywhere among the causes decides about trying again.
@@ -195,7 +209,7 @@ impl TaskError {
         if message.is_empty() {
             message.push_str("the task failed and gave no reason");
         }
-        TaskError { message, retry }
+        TaskError { message, retry, payload: None }
     }
 }
 

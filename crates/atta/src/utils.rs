@@ -23,7 +23,7 @@ pub use read::{JobCounts, JobFilter, JobState};
 
 use crate::db::pool;
 use crate::testing::Clock;
-use crate::{Error, Job, MigrationPlan, Result, Schema};
+use crate::{ConnectionSettings, Error, Job, MigrationPlan, Result, Schema};
 
 /// Adds jobs and looks after them. Cheap to clone; all clones share one pool.
 #[derive(Clone)]
@@ -50,9 +50,10 @@ impl WorkerUtils {
         WorkerUtils { inner: Arc::new(Inner { pool, schema }), clock: None }
     }
 
-    /// On a database by its connection string, with up to ten connections, in the default schema.
+    /// On a database by its connection string, read as [`ConnectionSettings`] does, with up to ten connections, in the
+    /// default schema.
     pub fn connect(database_url: &str) -> Result<WorkerUtils> {
-        let pool = pool::pool(&pool::parse(database_url)?, 10)?;
+        let pool = pool::pool(&ConnectionSettings::new(database_url)?, 10)?;
         Ok(WorkerUtils::new(pool, Schema::default()))
     }
 

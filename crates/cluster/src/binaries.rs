@@ -40,6 +40,30 @@ impl Binaries {
             })
     }
 
+    /// Those of one major version: a cluster that `15` made is no use to `16`.
+    pub fn find_version(major: u32) -> Option<Binaries> {
+        let places = [
+            ("/usr/lib/postgresql", ""),
+            ("/usr", "pgsql-"),
+            ("/opt/homebrew/opt", "postgresql@"),
+            ("/usr/local/opt", "postgresql@"),
+        ];
+        let known = places.iter().flat_map(|(parent, prefix)| versioned(parent, prefix));
+        known
+            .filter(|(version, folder)| *version == major && is_complete(folder))
+            .map(|(_, folder)| Binaries { folder })
+            .next()
+            .or_else(|| Binaries::find().ok().filter(|found| found.major_version() == Some(major)))
+    }
+
+    /// The major version, as the programs themselves say.
+    pub fn major_version(&self) -> Option<u32> {
+        let said = self.command("postgres").arg("--version").output().ok()?;
+        let text = String::from_utf8(said.stdout).ok()?;
+        let digits = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+        digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    }
+
     /// The folder itself.
     pub fn folder(&self) -> &Path {
         &self.folder

@@ -9,6 +9,7 @@
 
 mod binaries;
 mod guard;
+mod postmaster;
 mod user;
 
 use std::fmt;
@@ -20,7 +21,9 @@ use std::process::{Command, Output};
 
 pub use binaries::Binaries;
 use guard::Guard;
+use postmaster::Postmaster;
 use user::ServerUser;
+pub use user::can_reach;
 
 /// A running PostgreSQL server that we started.
 #[derive(Debug)]
@@ -30,8 +33,21 @@ pub struct Cluster {
     port: u16,
     /// The server's options, kept for its next start.
     options: String,
+    /// Without one, everybody on this machine may connect.
+    password: Option<String>,
     user: Option<ServerUser>,
     guard: Option<Guard>,
+}
+
+/// A cluster that stays.
+#[derive(Clone, Debug)]
+pub struct Kept<'a> {
+    /// The port that it had before, to be had again if it is free.
+    pub port: Option<u16>,
+    /// The password of the superuser: other users of the machine can reach the port as well.
+    pub password: &'a str,
+    /// Settings of the server, in the form `name=value`.
+    pub settings: &'a [&'a str],
 }
 
 impl Cluster {
@@ -48,9 +64,9 @@ impl Cluster {
             "shared_buffers=128MB",
             "log_lock_waits=on",
         ];
-        let mut cluster = Cluster::made(binaries, &folder)?;
+        let mut cluster = Cluster::made(binaries, &folder, None)?;
         cluster.guard = Some(Guard::over(&cluster.pg_ctl(), &folder, cluster.user.as_ref())?);
-        cluster.launch(&throw_away)?;
+        cluster.launch(&throw_away, None)?;
         Ok(cluster)
     }
 
@@ -58,9 +74,29 @@ impl Cluster {
     ///
     /// `settings` are server settings in the form `name=value`.
     pub fn start(binaries: &Binaries, folder: &Path, settings: &[&str]) -> Result<Cluster, Error> {
-        let mut cluster = Cluster::made(binaries, folder)?;
-        cluster.launch(settings)?;
+        let mut cluster = Cluster::made(binaries, folder, None)?;
+        cluster.launch(settings, None)?;
         Ok(cluster)
+    }
+
+    /// The same for a cluster that people use for long. Remains of one that ended in a bad way are no hindrance.
+    pub fn keep(binaries: &Binaries, folder: &Path, kept: &Kept<'_>) -> Result<Cluster, Error> {
+        let mut cluster = Cluster::made(binaries, folder, Some(kept.password))?;
+        Postmaster::forget_dead(&cluster.data());
+        cluster.launch(kept.settings, kept.port)?;
+        Ok(cluster)
+    }
+
+    /// The cluster in `folder`, if it runs, whoever started it.
+    pub fn running(
+        binaries: &Binaries,
+        folder: &Path,
+        password: Option<&str>,
+    ) -> Result<Option<Cluster>, Error> {
+        let mut cluster = Cluster::unmade(binaries, folder, password)?;
+        let Some(postmaster) = Postmaster::alive(&cluster.data()) else { return Ok(None) };
+        cluster.port = postmaster.port;
+        Ok(Some(cluster))
     }
 
     /// Stops the server; open transactions are rolled back, and committed data are safe.
@@ -87,7 +123,8 @@ impl Cluster {
 
     /// A connection string for `database` over TCP, as the superuser `postgres`.
     pub fn url(&self, database: &str) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+        let password = self.password.as_ref().map_or(String::new(), |password| format!(":{password}"));
+        format!("postgres://postgres{password}@127.0.0.1:{}/{database}", self.port)
     }
 
     /// The TCP port on loopback.
@@ -110,17 +147,22 @@ impl Cluster {
         self.folder.join("log")
     }
 
-    fn made(binaries: &Binaries, folder: &Path) -> Result<Cluster, Error> {
-        let user = ServerUser::needed()?;
-        let cluster = Cluster {
+    fn unmade(binaries: &Binaries, folder: &Path, password: Option<&str>) -> Result<Cluster, Error> {
+        Ok(Cluster {
             binaries: binaries.clone(),
             folder: folder.into(),
             port: 0,
             options: String::new(),
-            user,
+            password: password.map(str::to_owned),
+            user: ServerUser::needed()?,
             guard: None,
-        };
-        if cluster.data().join("PG_VERSION").exists() {
+        })
+    }
+
+    fn made(binaries: &Binaries, folder: &Path, password: Option<&str>) -> Result<Cluster, Error> {
+        let cluster = Cluster::unmade(binaries, folder, password)?;
+        let mark = folder.join("made");
+        if mark.exists() {
             return Ok(cluster);
         }
         let context = || format!("making the folder {}", folder.display());
@@ -128,28 +170,61 @@ impl Cluster {
         if let Some(user) = &cluster.user {
             user.give(folder).map_err(|error| Error::new(context(), error))?;
         }
+        if cluster.data().exists() {
+            // Somebody was ended while making it.
+            fs::remove_dir_all(cluster.data()).map_err(|error| Error::new(context(), error))?;
+        }
         let mut initdb = cluster.command("initdb");
-        initdb.args([
-            "--auth=trust",
-            "--username=postgres",
-            "--encoding=UTF8",
-            "--locale=C",
-            "--no-sync",
-            "-D",
-        ]);
-        cluster.run(initdb.arg(cluster.data()), "making the cluster")?;
+        initdb.args(["--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]);
+        initdb.arg(cluster.data());
+        match password {
+            None => cluster.run(initdb.arg("--auth=trust"), "making the cluster")?,
+            Some(password) => {
+                let file = cluster.write_secret(password)?;
+                initdb.arg("--auth=scram-sha-256").arg("--pwfile").arg(&file);
+                let made = cluster.run(&mut initdb, "making the cluster");
+                fs::remove_file(&file).map_err(|error| Error::new(context(), error))?;
+                made?;
+            }
+        }
+        fs::write(&mark, "").map_err(|error| Error::new(context(), error))?;
         Ok(cluster)
     }
 
+    /// A file with the password that only the server's user can read.
+    fn write_secret(&self, password: &str) -> Result<PathBuf, Error> {
+        use std::io::Write;
+        use std::os::unix::fs::OpenOptionsExt;
+        let file = self.folder.join("password");
+        let context = |error| Error::new(format!("writing {}", file.display()), error);
+        let mut open = fs::File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&file)
+            .map_err(context)?;
+        open.write_all(password.as_bytes()).map_err(context)?;
+        if let Some(user) = &self.user {
+            user.give(&file).map_err(context)?;
+        }
+        Ok(file)
+    }
+
     /// A free port is only free until somebody else takes it, so a lost race is tried again.
-    fn launch(&mut self, settings: &[&str]) -> Result<(), Error> {
+    fn launch(&mut self, settings: &[&str], wanted: Option<u16>) -> Result<(), Error> {
         let mut tries = 0;
+        let mut wanted = wanted.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+        // A folder of the user's own may be too deep for a socket, and have any name.
+        let sockets = if self.password.is_some() { String::new() } else { self.folder.display().to_string() };
         loop {
-            self.port = free_port()?;
+            self.port = match wanted.take() {
+                Some(port) => port,
+                None => free_port()?,
+            };
             self.options = format!(
-                "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories='{}'",
-                self.port,
-                self.folder.display()
+                "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories='{sockets}'",
+                self.port
             );
             for setting in settings {
                 self.options.push_str(" -c ");

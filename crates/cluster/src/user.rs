@@ -52,6 +52,24 @@ impl ServerUser {
     }
 }
 
+/// Whether the server can get to a folder there: from root it runs as another user, who may not enter every folder.
+pub fn can_reach(folder: &Path) -> Result<bool, Error> {
+    let Some(user) = ServerUser::needed()? else { return Ok(true) };
+    let folder = fs::canonicalize(folder)
+        .map_err(|error| Error::new(format!("looking at {}", folder.display()), error))?;
+    let may_enter = |place: &Path| {
+        fs::metadata(place).is_ok_and(|place| {
+            let mode = place.mode();
+            match () {
+                () if place.uid() == user.uid => mode & 0o100 != 0,
+                () if place.gid() == user.gid => mode & 0o010 != 0,
+                () => mode & 0o001 != 0,
+            }
+        })
+    };
+    Ok(folder.ancestors().all(may_enter))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -217,7 +217,8 @@ impl Reader {
                 let length = u32::from_be_bytes([a, b, c, d]);
                 self.body_left = usize::try_from(length).map_or(0, |length| length.saturating_sub(4));
                 count += u64::from(self.has_started && matches!(self.header[0], b'Q' | b'S'));
-                self.has_started = true;
+                // A question whether there is TLS comes before the first message, and has just this length.
+                self.has_started = self.has_started || length != 8;
                 self.header.clear();
             }
         }

@@ -11,7 +11,7 @@ mod report;
 use std::io::{IsTerminal, Write};
 
 use crate::args::Bench;
-use crate::connect::{config, open};
+use crate::connect::{open, settings};
 use crate::output::{Failure, print};
 use crew::Crew;
 use report::Report;
@@ -21,11 +21,11 @@ pub(crate) async fn run(args: Bench) -> Result<(), Failure> {
     if args.memory_probe {
         return measure::probe_memory(&args).await;
     }
-    let config = config(&args.connection)?;
-    let client = open(&config).await?;
+    let settings = settings(&args.connection)?;
+    let client = open(&settings).await?;
     // From here on there is something to clean up.
     let interrupted = interrupted()?;
-    let site = Site::open(&args, config, client).await?;
+    let site = Site::open(&args, settings, client).await?;
     let mut crew = Crew::default();
     let progress = Progress::new();
     let measured = tokio::select! {

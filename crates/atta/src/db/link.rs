@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::Client;
 
+use super::connection::ConnectionSettings;
 use crate::{Error, Result};
 
 /// How the server is reached.
@@ -26,18 +27,16 @@ const ROUNDS: usize = 20;
 ///
 /// A setting in the start-up message reaches the server's session only if nothing is in between: poolers refuse or
 /// drop what they do not know. With a pooler there, it may still keep one server connection for each of ours.
-pub(crate) async fn probe(config: &Config) -> Result<Link> {
+pub(crate) async fn probe(settings: &ConnectionSettings) -> Result<Link> {
     let mark = format!("{:016x}", fastrand::u64(..));
-    let mut marked = config.clone();
-    let options = config.get_options().unwrap_or_default();
-    marked.options(format!("{options} -c atta.mark={mark}"));
-    if let Ok(client) = connect(&marked).await
+    let marked = settings.clone().with_server_options(&format!("-c atta.mark={mark}"));
+    if let Ok(client) = marked.connect().await
         && read_mark(&client).await.is_ok_and(|seen| seen == mark)
     {
         return Ok(Link::Direct);
     }
     let failed = |error| Error::database("finding out what kind of pooler there is", error);
-    let (first, second) = (connect(config).await.map_err(failed)?, connect(config).await.map_err(failed)?);
+    let (first, second) = (settings.connect().await?, settings.connect().await?);
     let mut is_shared = false;
     for _ in 0..ROUNDS {
         is_shared = is_shared || is_caught_sharing(&first, &second).await.map_err(failed)?;
@@ -63,13 +62,6 @@ async fn is_caught_sharing(first: &Client, second: &Client) -> Result<bool, toki
 async fn set_mark(client: &Client, mark: &str) -> Result<(), tokio_postgres::Error> {
     let set = "select set_config('atta.mark', $1, false)";
     client.query_typed(set, &[(&mark, tokio_postgres::types::Type::TEXT)]).await.map(drop)
-}
-
-async fn connect(config: &Config) -> Result<Client, tokio_postgres::Error> {
-    let (client, connection) = config.connect(NoTls).await?;
-    // Ends with its client.
-    tokio::spawn(connection);
-    Ok(client)
 }
 
 async fn read_mark(client: &Client) -> Result<String, tokio_postgres::Error> {

@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 use deadpool_postgres::{
-    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolBuilder, RecyclingMethod,
-    Runtime, Timeouts,
+    ClientWrapper, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolBuilder,
+    RecyclingMethod, Runtime, Timeouts,
 };
-use tokio_postgres::{Config, NoTls};
+use futures_util::future::BoxFuture;
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Config};
 
+use super::connect;
+use super::connect_failure::Failure;
+use super::connection::ConnectionSettings;
 use crate::{Error, Result};
 
 /// How long a caller waits for a free connection of the pool before that counts as a failure.
@@ -21,54 +26,62 @@ const INDEXES_ONLY: &str = "set enable_seqscan = off; set enable_bitmapscan = of
      set plan_cache_mode = force_generic_plan";
 
 /// A pool of up to `size` connections. Opens none yet.
-pub(crate) fn pool(config: &Config, size: usize) -> Result<Pool> {
-    build(builder(config, size))
+pub(crate) fn pool(settings: &ConnectionSettings, size: usize) -> Result<Pool> {
+    build(builder(settings, size))
 }
 
 /// A pool for a worker's own statements, over connections that are nobody else's.
-pub(crate) fn worker_pool(config: &Config, size: usize) -> Result<Pool> {
+pub(crate) fn worker_pool(settings: &ConnectionSettings, size: usize) -> Result<Pool> {
     let set_up = Hook::async_fn(|client: &mut ClientWrapper, _| {
         Box::pin(async move { client.batch_execute(INDEXES_ONLY).await.map_err(HookError::Backend) })
     });
-    build(builder(config, size).post_create(set_up))
+    build(builder(settings, size).post_create(set_up))
 }
 
 fn build(builder: PoolBuilder) -> Result<Pool> {
     builder.build().map_err(|error| Error::config(format!("invalid pool of connections: {error}")))
 }
 
-fn builder(config: &Config, size: usize) -> PoolBuilder {
-    let manager = Manager::from_config(
-        config.clone(),
-        NoTls,
+fn builder(settings: &ConnectionSettings, size: usize) -> PoolBuilder {
+    let manager = Manager::from_connect(
+        settings.config().clone(),
+        Opener(settings.clone()),
         ManagerConfig { recycling_method: RecyclingMethod::Fast },
     );
-    let timeouts = Timeouts { wait: Some(WAIT), create: Some(WAIT), recycle: Some(WAIT) };
+    // Each server has the time that it may take, however many there are.
+    let tries = u32::try_from(settings.servers().len() + 1).unwrap_or(u32::MAX);
+    let create = settings.connect_timeout().map(|timeout| timeout.saturating_mul(tries).max(WAIT));
+    let timeouts = Timeouts { wait: Some(WAIT), create, recycle: Some(WAIT) };
     Pool::builder(manager).max_size(size).timeouts(timeouts).runtime(Runtime::Tokio1)
+}
+
+/// How a pool gets a connection.
+struct Opener(ConnectionSettings);
+
+impl Connect for Opener {
+    fn connect(&self, _: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
+        Box::pin(async {
+            let (client, connection) = match connect::open(&self.0).await {
+                Ok(opened) => opened,
+                Err(failure) => return Err(failure.into_driver_error().await),
+            };
+            let driver = tokio::spawn(async {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection was lost");
+                }
+            });
+            Ok((client, driver))
+        })
+    }
 }
 
 /// A connection of the pool, for `doing`.
 pub(crate) async fn get(pool: &Pool, doing: &str) -> Result<Object> {
     pool.get().await.map_err(|error| match error {
-        deadpool_postgres::PoolError::Backend(error) => Error::database(doing, error),
+        deadpool_postgres::PoolError::Backend(error) => match Failure::from_driver_error(error) {
+            Ok(failure) => failure.into_error(Some(doing)),
+            Err(error) => Error::database(doing, error),
+        },
         error => Error::unavailable(format!("{doing}: no connection to be had: {error}")),
     })
-}
-
-/// Reads a connection string.
-pub(crate) fn parse(url: &str) -> Result<Config> {
-    // The parser's message never repeats the text, which may hold a password.
-    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-        Error::config(format!("invalid connection string: {error}"))
-            .with_hint("it looks like postgres://user:password@host:5432/database")
-    })?;
-    // A connection that hangs is a lost one: half a minute is what a worker may be silent for.
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(Duration::from_secs(10));
-    }
-    if config.get_tcp_user_timeout().is_none() {
-        config.tcp_user_timeout(Duration::from_secs(20));
-    }
-    config.keepalives_idle(Duration::from_secs(20));
-    Ok(config)
 }

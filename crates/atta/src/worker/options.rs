@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::Pool;
 use tokio::task::JoinSet;
-use tokio_postgres::Config;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -18,7 +17,7 @@ use super::shared::Statements;
 use super::{Shared, Worker};
 use crate::context::Extensions;
 use crate::cron::{Cron, CronItems};
-use crate::db::{link, pool};
+use crate::db::{ConnectionSettings, connection, link, pool};
 use crate::event::{EventSender, HookList, Hooks, WorkerEvent, WorkerEvents};
 use crate::task::IntoTaskHandlerResult;
 use crate::testing::Clock;
@@ -94,7 +93,8 @@ impl Default for WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// The database, by its connection string. Default: the environment variable `DATABASE_URL`.
+    /// The database, by its connection string, read as [`ConnectionSettings`] does. Default: the environment variable
+    /// `DATABASE_URL`, or else `PGDATABASE`, `PGHOST` and so on.
     pub fn database_url(mut self, url: impl Into<String>) -> WorkerOptions {
         self.database_url = Some(url.into());
         self
@@ -279,7 +279,7 @@ impl WorkerOptions {
         }
         let schema = Schema::new(self.schema.as_str())?;
         let config = match self.url() {
-            Some(url) => Some(pool::parse(&url)?),
+            Some(url) => Some(ConnectionSettings::new(&url)?),
             None => None,
         };
         let connections = match (&self.pool, &config) {
@@ -342,7 +342,7 @@ impl WorkerOptions {
     fn url(&self) -> Option<String> {
         self.database_url.clone().or_else(|| match self.pool {
             Some(_) => None,
-            None => std::env::var("DATABASE_URL").ok(),
+            None => connection::in_environment(|name| std::env::var(name).ok()),
         })
     }
 
@@ -501,7 +501,7 @@ pub struct RefetchDelay {
 pub(super) struct Plan {
     pub(super) claims: Claims,
     pub(super) hold_budget: Duration,
-    pub(super) listen: Option<Config>,
+    pub(super) listen: Option<ConnectionSettings>,
     pub(super) listen_os_shutdown_signals: bool,
     pub(super) shutdown_grace_period: Duration,
     pub(super) shutdown_abort_period: Duration,

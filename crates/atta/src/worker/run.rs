@@ -71,8 +71,9 @@ pub(crate) struct Unfinished {
 }
 
 impl From<TaskError> for Unfinished {
-    fn from(error: TaskError) -> Unfinished {
-        Unfinished { error, payload: None }
+    fn from(mut error: TaskError) -> Unfinished {
+        let payload = error.take_payload();
+        Unfinished { error, payload }
     }
 }
 

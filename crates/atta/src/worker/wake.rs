@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
+use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Config, NoTls};
 
 use super::Shared;
 use super::backoff::Backoff;
-use crate::db::pool;
+use crate::db::{ConnectionSettings, connect, pool};
 use crate::event::WorkerEvent;
 use crate::{Error, GRAPHILE_REVISION, Result, recovery};
 
@@ -41,7 +41,7 @@ const REST: u32 = 5;
 /// Keeps a LISTEN alive until the worker stops.
 pub(crate) async fn listen(
     shared: Arc<Shared>,
-    config: Config,
+    settings: ConnectionSettings,
     wakes: mpsc::Sender<Wake>,
     look: Arc<Notify>,
 ) {
@@ -50,7 +50,7 @@ pub(crate) async fn listen(
         let failures = backoff.tries();
         shared.events.send(|| WorkerEvent::ListenConnecting { failures });
         let lost = tokio::select! {
-            lost = listen_once(&shared, &config, &wakes, &look, &mut backoff) => lost,
+            lost = listen_once(&shared, &settings, &wakes, &look, &mut backoff) => lost,
             () = shared.stop.cancelled() => return,
         };
         tracing::warn!(error = %lost, "LISTEN was lost; polling goes on meanwhile");
@@ -65,15 +65,15 @@ pub(crate) async fn listen(
 /// Listens until the connection is lost, and says why it was.
 async fn listen_once(
     shared: &Shared,
-    config: &Config,
+    settings: &ConnectionSettings,
     wakes: &mpsc::Sender<Wake>,
     look: &Notify,
     backoff: &mut Backoff,
 ) -> Error {
     let failed = |error| Error::database("listening for jobs", error);
-    let (client, mut connection) = match config.connect(NoTls).await {
+    let (client, mut connection) = match connect::open(settings).await {
         Ok(connected) => connected,
-        Err(error) => return failed(error),
+        Err(failure) => return failure.into_error(Some("listening for jobs")),
     };
     let listen = client.batch_execute(r#"listen "jobs:insert"; listen "worker:migrate""#);
     tokio::pin!(listen);

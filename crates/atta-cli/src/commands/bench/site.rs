@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use atta::{Schema, WorkerUtils};
-use tokio_postgres::config::Host;
-use tokio_postgres::{Client, Config};
+use atta::{ConnectionSettings, Schema, WorkerUtils};
+use tokio_postgres::Client;
 
 use crate::args::Bench;
 use crate::connect::{open, reason};
@@ -21,11 +20,11 @@ pub(super) struct Site {
     /// Names the database, and the connections of this run.
     name: String,
     /// For the measured database.
-    config: Config,
+    settings: ConnectionSettings,
     /// A connection to it, for what is measured from outside the workers.
     client: Client,
     /// How to get to the server without the measured database; none if that is not ours.
-    way_in: Option<Config>,
+    way_in: Option<ConnectionSettings>,
 }
 
 /// What has been spent, so far or since.
@@ -47,26 +46,30 @@ impl Costs {
 }
 
 impl Site {
-    /// Makes or takes the database. `client` is connected as `config` says.
-    pub(super) async fn open(args: &Bench, mut config: Config, client: Client) -> Result<Site, Failure> {
+    /// Makes or takes the database. `client` is connected as `settings` say.
+    pub(super) async fn open(
+        args: &Bench,
+        settings: ConnectionSettings,
+        client: Client,
+    ) -> Result<Site, Failure> {
         let schema = Schema::new(args.connection.schema.as_str())?;
         let name = format!("atta_bench_{:08x}", fastrand::u32(..));
         if args.in_place {
-            config.application_name(&name);
-            let mut site = Site { schema, name, config, client, way_in: None };
+            let settings = settings.with_application_name(&name);
+            let mut site = Site { schema, name, settings, client, way_in: None };
             site.take_over().await?;
             return Ok(site);
         }
-        let way_in = config.clone();
+        let way_in = settings.clone();
         let create = include_str!("../../../sql/create_database.sql").replace("{database}", &name);
         client.batch_execute(&create).await.map_err(|error| {
             Failure::new(format!("can't create the database {name}: {}", reason(&error)))
                 .with_hint("the role needs CREATEDB; or measure in a database that you have, by --in-place")
         })?;
         drop(client);
-        config.dbname(&name).application_name(&name);
-        match connect_and_migrate(&config, &schema).await {
-            Ok(client) => Ok(Site { schema, name, config, client, way_in: Some(way_in) }),
+        let settings = settings.with_database(&name).with_application_name(&name);
+        match connect_and_migrate(&settings, &schema).await {
+            Ok(client) => Ok(Site { schema, name, settings, client, way_in: Some(way_in) }),
             Err(failure) => {
                 drop_database(&way_in, &name).await?;
                 Err(failure)
@@ -112,7 +115,7 @@ impl Site {
 
     /// The connection string, for workers.
     pub(super) fn url(&self) -> String {
-        connection_string(&self.config)
+        self.settings.to_string_with_password()
     }
 
     pub(super) fn schema(&self) -> &Schema {
@@ -127,7 +130,7 @@ impl Site {
 
     /// Another connection.
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
-        open(&self.config).await
+        open(&self.settings).await
     }
 
     /// No job of ours is left, and no trace of one.
@@ -206,14 +209,14 @@ pub(super) fn seconds(time: chrono::DateTime<chrono::Utc>) -> f64 {
     time.timestamp_micros() as f64 / 1e6
 }
 
-async fn connect_and_migrate(config: &Config, schema: &Schema) -> Result<Client, Failure> {
-    let mut client = open(config).await?;
+async fn connect_and_migrate(settings: &ConnectionSettings, schema: &Schema) -> Result<Client, Failure> {
+    let mut client = open(settings).await?;
     atta::migrate(&mut client, schema).await?;
     Ok(client)
 }
 
 /// The name is of our own making and needs no quotes.
-async fn drop_database(way_in: &Config, name: &str) -> Result<(), Failure> {
+async fn drop_database(way_in: &ConnectionSettings, name: &str) -> Result<(), Failure> {
     let admin = open(way_in).await?;
     let end = include_str!("../../../sql/end_connections.sql");
     let statement = include_str!("../../../sql/drop_database.sql").replace("{database}", name);
@@ -225,47 +228,4 @@ async fn drop_database(way_in: &Config, name: &str) -> Result<(), Failure> {
         Failure::new(format!("can't drop the database {name}: {}", reason(&error)))
             .with_hint(format!("run: drop database {name}"))
     })
-}
-
-/// Workers take their connection as text.
-fn connection_string(config: &Config) -> String {
-    let mut text = String::new();
-    let mut put = |key: &str, value: &str| {
-        let value = value.replace('\\', "\\\\").replace('\'', "\\'");
-        text.push_str(&format!("{key}='{value}' "));
-    };
-    let listed = |values: Vec<String>| values.join(",");
-    let hosts = config.get_hosts().iter().map(|host| match host {
-        Host::Tcp(name) => name.clone(),
-        #[cfg(unix)]
-        Host::Unix(path) => path.display().to_string(),
-    });
-    let values = [
-        ("host", listed(hosts.collect())),
-        ("hostaddr", listed(config.get_hostaddrs().iter().map(ToString::to_string).collect())),
-        ("port", listed(config.get_ports().iter().map(ToString::to_string).collect())),
-        ("user", config.get_user().unwrap_or_default().to_owned()),
-        ("dbname", config.get_dbname().unwrap_or_default().to_owned()),
-        ("options", config.get_options().unwrap_or_default().to_owned()),
-        ("application_name", config.get_application_name().unwrap_or_default().to_owned()),
-        ("password", String::from_utf8_lossy(config.get_password().unwrap_or_default()).into_owned()),
-    ];
-    for (key, value) in values.iter().filter(|(_, value)| !value.is_empty()) {
-        put(key, value);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_connection_survives_being_written_as_text() {
-        let mut config = Config::new();
-        config.host("/run/a b").port(5433).user("o'neill").password("back\\slash 'quote'").dbname("x=y");
-        config.options("-c work_mem=4MB").application_name("atta_bench");
-        let read: Config = connection_string(&config).parse().expect("it can be read");
-        assert_eq!(read, config);
-    }
 }

@@ -1,0 +1,510 @@
+// The host of JavaScript and TypeScript tasks: see docs/hosts.md for the words, docs/tasks.md for what tasks get.
+//
+// One process, one socket (file descriptor 3), many jobs at a time. A line is a word. Everything that is said within
+// one turn of the event loop goes out in one write, and helpers are made only when a task asks for them: a job that does
+// nothing should cost next to nothing.
+//
+// The value of this script is a function of `require` and `import`.
+(function (require, importModule) {
+  "use strict";
+
+  const { AsyncLocalStorage } = require("node:async_hooks");
+  const { createRequire } = require("node:module");
+  const net = require("node:net");
+  const path = require("node:path");
+  const { pathToFileURL } = require("node:url");
+  const util = require("node:util");
+
+  const LONGEST_LOG = 8 * 1024;
+  const LONGEST_ERROR = 32 * 1024;
+
+  // What is started from here is not to be an evaluated script again.
+  process.execArgv = [];
+
+  const socket = new net.Socket({ fd: 3, readable: true, writable: true });
+  const currentRun = new AsyncLocalStorage();
+
+  /** Identifier to function, or to the promise of one. */
+  const tasks = new Map();
+  /** Run number to the controller of its abort signal, for those that asked for one. */
+  const controllers = new Map();
+  /** Call number to what waits for the reply. */
+  const calls = new Map();
+  let nextCall = 1;
+  let settings = { concurrency: 1, connection: "", schema: "graphile_worker" };
+  let workerId = null;
+  let isAborted = false;
+
+  // Speaking: done runs and other lines are gathered, and sent once a turn.
+  let done = [];
+  let lines = "";
+  let willFlush = false;
+
+  function flush() {
+    willFlush = false;
+    let text = lines;
+    lines = "";
+    if (done.length > 0) {
+      text += '{"done":[' + done.join(",") + "]}\n";
+      done = [];
+    }
+    if (text !== "") socket.write(text);
+  }
+
+  function flushSoon() {
+    if (!willFlush) {
+      willFlush = true;
+      setImmediate(flush);
+    }
+  }
+
+  function say(word) {
+    // A run that is done comes after what it said, and before what others say.
+    if (done.length > 0) {
+      lines += '{"done":[' + done.join(",") + "]}\n";
+      done = [];
+    }
+    lines += JSON.stringify(word) + "\n";
+    flushSoon();
+  }
+
+  function sayDone(run) {
+    done.push(run);
+    flushSoon();
+  }
+
+  function sayFailed(run, error) {
+    say({ failed: run, error: errorText(error) });
+  }
+
+  function cut(text, longest) {
+    return text.length <= longest ? text : `${text.slice(0, longest)}… (${text.length - longest} characters more)`;
+  }
+
+  /** The message first, then where it came from. */
+  function errorText(error, depth = 0) {
+    if (!(error instanceof Error) && !(error && typeof error.message === "string")) {
+      return cut(typeof error === "string" ? error : util.inspect(error), LONGEST_ERROR);
+    }
+    let message = error.message || error.name || "Error";
+    const stack = typeof error.stack === "string" ? error.stack : "";
+    const header = stack.indexOf("\n    at ");
+    let text = header >= 0 ? message + stack.slice(header) : message;
+    if (Array.isArray(error.errors) && depth < 3) {
+      for (const one of error.errors) text += "\n- " + errorText(one, depth + 1);
+    }
+    if (error.cause !== undefined && depth < 3) text += "\ncaused by: " + errorText(error.cause, depth + 1);
+    return cut(text, LONGEST_ERROR);
+  }
+
+  // Logs.
+
+  function log(level, run, message, meta) {
+    const word = { log: level, message: cut(String(message), LONGEST_LOG) };
+    if (run !== undefined) word.run = run;
+    if (meta !== undefined && meta !== null) {
+      try {
+        word.meta = JSON.parse(JSON.stringify(meta));
+      } catch {
+        word.meta = util.inspect(meta);
+      }
+    }
+    say(word);
+  }
+
+  class Logger {
+    constructor(scope, run) {
+      this._scope = scope;
+      this._run = run;
+    }
+    error(message, meta) {
+      log("error", this._run, message, meta);
+    }
+    warn(message, meta) {
+      log("warn", this._run, message, meta);
+    }
+    info(message, meta) {
+      log("info", this._run, message, meta);
+    }
+    debug(message, meta) {
+      log("debug", this._run, message, meta);
+    }
+    scope(more) {
+      const scope = { ...this._scope, ...more };
+      const logger = new Logger(scope, this._run);
+      // What the user added goes with each message; what the worker knows already does not.
+      const added = {};
+      for (const key of Object.keys(scope)) {
+        if (!(key in this._scope) || this._added?.[key] !== undefined) added[key] = scope[key];
+      }
+      logger._added = added;
+      for (const level of ["error", "warn", "info", "debug"]) {
+        logger[level] = (message, meta) => log(level, this._run, message, { ...added, ...meta });
+      }
+      return logger;
+    }
+  }
+
+  /** What tasks print goes to the log, line by line, with the job where it is known. */
+  function takeOver(stream, level) {
+    let rest = "";
+    const decoder = new (require("node:string_decoder").StringDecoder)("utf8");
+    stream.write = (chunk, encoding, callback) => {
+      if (typeof encoding === "function") callback = encoding;
+      const text = typeof chunk === "string" ? chunk : decoder.write(Buffer.from(chunk));
+      const parts = (rest + text).split("\n");
+      rest = parts.pop();
+      if (rest.length > LONGEST_LOG) {
+        parts.push(rest);
+        rest = "";
+      }
+      const run = currentRun.getStore();
+      for (const part of parts) log(level, run, part.endsWith("\r") ? part.slice(0, -1) : part);
+      if (callback) process.nextTick(callback);
+      return true;
+    };
+  }
+  takeOver(process.stdout, "info");
+  takeOver(process.stderr, "warn");
+
+  // Helpers.
+
+  const toDate = (micros) => new Date(Math.floor(micros / 1000));
+
+  function makeJob(words, task, payload) {
+    const created = words.created_at ?? words.run_at;
+    let flags = null;
+    if (words.flags) {
+      flags = {};
+      for (const flag of words.flags) flags[flag] = true;
+    }
+    return {
+      id: words.id,
+      job_queue_id: words.job_queue_id ?? null,
+      queue_name: words.queue_name ?? null,
+      payload,
+      priority: words.priority ?? 0,
+      run_at: toDate(words.run_at),
+      attempts: words.attempts,
+      max_attempts: words.max_attempts ?? 25,
+      last_error: words.last_error ?? null,
+      created_at: toDate(created),
+      updated_at: toDate(words.updated_at ?? created),
+      key: words.key ?? null,
+      revision: words.revision ?? 0,
+      flags,
+      locked_at: new Date(),
+      locked_by: workerId,
+      is_available: false,
+      task_identifier: task,
+    };
+  }
+
+  /** Asks the worker to add jobs. */
+  function call(add, preserveRunAt) {
+    return new Promise((resolve, reject) => {
+      const number = nextCall++;
+      // The error is to show where the task called.
+      const where = new Error();
+      calls.set(number, { resolve, reject, where });
+      const word = { call: number, add };
+      if (preserveRunAt) word.preserve_run_at = true;
+      say(word);
+    });
+  }
+
+  async function addJob(identifier, payload = {}, spec = {}) {
+    const [added] = await call([{ ...spec, identifier, payload: payload ?? {} }], false);
+    return makeJob(added.job, identifier, added.payload);
+  }
+
+  async function addJobs(specs, preserveRunAt = false) {
+    const added = await call(specs, preserveRunAt);
+    return added.map(({ job, payload }) => makeJob(job, job.task_identifier, payload));
+  }
+
+  let pool;
+
+  function makePool() {
+    let pg;
+    const places = [settings.folder, process.cwd()].filter(Boolean);
+    for (const place of places) {
+      try {
+        pg = createRequire(path.join(place, "noop.js"))("pg");
+        break;
+      } catch (error) {
+        if (error.code !== "MODULE_NOT_FOUND") throw error;
+      }
+    }
+    if (!pg) {
+      throw new Error("helpers.query and helpers.withPgClient need the package pg: run npm install pg in your project");
+    }
+    const made = new pg.Pool({ ...connectionOptions(settings.connection), max: Math.max(settings.concurrency, 10) });
+    made.on("error", (error) => log("error", undefined, `a connection of helpers.withPgClient: ${error.message}`));
+    return made;
+  }
+
+  function connectionOptions(connection) {
+    if (connection === "") return process.env.DATABASE_URL ? { connectionString: process.env.DATABASE_URL } : {};
+    if (connection.includes("://") || !connection.includes("=")) return { connectionString: connection };
+    // key=value pairs, which pg does not read.
+    const options = {};
+    const names = { dbname: "database", hostaddr: "host", application_name: "application_name" };
+    for (const [, key, quoted, plain] of connection.matchAll(/(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))/g)) {
+      const value = quoted === undefined ? plain : quoted.replace(/\\(.)/g, "$1");
+      options[names[key] ?? key] = key === "port" ? Number(value) : value;
+    }
+    return options;
+  }
+
+  async function withPgClient(callback) {
+    pool ??= makePool();
+    const client = await pool.connect();
+    let failure;
+    try {
+      return await callback(client);
+    } catch (error) {
+      failure = error;
+      throw error;
+    } finally {
+      // A connection that was lost is not one to keep.
+      client.release(failure && failure.code === undefined ? failure : undefined);
+    }
+  }
+
+  const PASSING = new Set(["40001", "40P01", "57P03", "EHOSTUNREACH", "ETIMEDOUT", "ECONNREFUSED", "ECONNRESET"]);
+
+  withPgClient.withRetries = async (callback) => {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await withPgClient(callback);
+      } catch (error) {
+        if (attempt >= 20 || !PASSING.has(error.code)) throw error;
+        const pause = Math.min(200 * 1.5 ** attempt, 30_000) * (0.5 + Math.random());
+        await new Promise((resolve) => setTimeout(resolve, pause));
+      }
+    }
+  };
+
+  const query = (text, values) => withPgClient((client) => client.query(text, values));
+
+  function abortController(run) {
+    let controller = controllers.get(run);
+    if (!controller) {
+      controller = new AbortController();
+      controllers.set(run, controller);
+      if (isAborted) controller.abort(new Error("the worker is shutting down"));
+    }
+    return controller;
+  }
+
+  function makeHelpers(run, task, words, payload) {
+    let job;
+    let logger;
+    let abortPromise;
+    const getLogger = () =>
+      (logger ??= new Logger({ label: "job", workerId, taskIdentifier: task, jobId: words.id }, run));
+    return {
+      get job() {
+        return (job ??= makeJob(words, task, payload));
+      },
+      get logger() {
+        return getLogger();
+      },
+      get abortSignal() {
+        return abortController(run).signal;
+      },
+      get abortPromise() {
+        if (!abortPromise) {
+          const { signal } = abortController(run);
+          abortPromise = new Promise((_, reject) => {
+            if (signal.aborted) reject(signal.reason);
+            else signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+          });
+          abortPromise.catch(() => {});
+        }
+        return abortPromise;
+      },
+      getQueueName(id) {
+        const own = words.job_queue_id ?? null;
+        if (id === undefined || id === null || id === own) return words.queue_name ?? null;
+        return Promise.reject(new Error("getQueueName knows only the queue of its own job"));
+      },
+      addJob,
+      addJobs,
+      query,
+      withPgClient,
+      debug: (message, meta) => getLogger().debug(message, meta),
+    };
+  }
+
+  // Running.
+
+  function runTask(word) {
+    const { run, task } = word;
+    const known = tasks.get(task);
+    if (typeof known === "function") return startTask(known, word);
+    if (known === undefined) return sayFailed(run, new Error(`no task ${task} in this host`));
+    known.then(
+      (loaded) => startTask(loaded, word),
+      (error) => sayFailed(run, error),
+    );
+  }
+
+  function startTask(taskFunction, { run, task, payload, job }) {
+    let result;
+    try {
+      const helpers = makeHelpers(run, task, job, payload);
+      result = currentRun.run(run, taskFunction, payload, helpers);
+    } catch (error) {
+      return end(run, error);
+    }
+    if (result !== null && typeof result === "object" && typeof result.then === "function") {
+      result.then(
+        (value) => succeed(run, payload, value),
+        (error) => end(run, error),
+      );
+    } else {
+      succeed(run, payload, result);
+    }
+  }
+
+  function succeed(run, payload, value) {
+    if (!Array.isArray(payload) || !Array.isArray(value)) return end(run);
+    if (value.length !== payload.length) {
+      const counts = `${value.length} results for ${payload.length} items`;
+      log("warn", run, `the task gave back ${counts}, so all of them count as done`);
+      return end(run);
+    }
+    Promise.allSettled(value).then((settled) => {
+      const items = [];
+      settled.forEach((one, index) => {
+        if (one.status === "rejected") items.push({ index, error: messageOf(one.reason) });
+      });
+      if (items.length === 0) return end(run);
+      controllers.delete(run);
+      say({ failed: run, error: "some items of the batch failed", items });
+    });
+  }
+
+  const messageOf = (error) =>
+    cut(error && typeof error.message === "string" ? error.message : String(error), LONGEST_ERROR);
+
+  function end(run, ...error) {
+    if (controllers.size > 0) controllers.delete(run);
+    if (error.length === 0) sayDone(run);
+    else sayFailed(run, error[0]);
+  }
+
+  // Listening.
+
+  async function loadTask({ identifier, path: file }) {
+    let loaded;
+    try {
+      loaded = await importModule(pathToFileURL(file).href);
+    } catch (error) {
+      throw withHint(error, file);
+    }
+    // CommonJS, ES modules, and ES modules that were compiled to CommonJS.
+    let found = loaded.default ?? loaded["module.exports"];
+    if (typeof found !== "function" && found && typeof found.default === "function") found = found.default;
+    if (typeof found !== "function") {
+      throw new Error(`${file} does not export a function: module.exports = async (payload, helpers) => {}`);
+    }
+    return found;
+  }
+
+  function withHint(error, file) {
+    const isTypeScript = /\.[cm]?ts$/.test(file);
+    if (isTypeScript && !process.features.typescript) {
+      error.message += ` (Node 22.18 or newer runs TypeScript; this is ${process.version})`;
+    } else if (/outside a module|Unexpected token 'export'/.test(error.message)) {
+      error.message += ` (for ES modules name it .mjs, or say "type": "module" in package.json)`;
+    }
+    return error;
+  }
+
+  function hello(word) {
+    settings = word;
+    workerId = word.worker ?? null;
+    settings.folder = word.tasks.length > 0 ? path.dirname(word.tasks[0].path) : undefined;
+    const loading = word.tasks.map((task) => {
+      const loaded = loadTask(task);
+      tasks.set(task.identifier, loaded);
+      return loaded.then(
+        (found) => tasks.set(task.identifier, found),
+        (error) => say({ unloaded: task.identifier, error: errorText(error) }),
+      );
+    });
+    Promise.all(loading).then(() => say({ ready: `node ${process.version}` }));
+  }
+
+  function abort(runs) {
+    if (runs === true) {
+      isAborted = true;
+      for (const controller of controllers.values()) controller.abort(new Error("the worker is shutting down"));
+      return;
+    }
+    for (const run of runs) {
+      controllers.get(run)?.abort(new Error("the worker has given this job up"));
+      controllers.delete(run);
+    }
+  }
+
+  function reply(word) {
+    const waiting = calls.get(word.reply);
+    if (!waiting) return;
+    calls.delete(word.reply);
+    if (word.error === undefined) return waiting.resolve(word.result);
+    waiting.where.message = word.error;
+    waiting.reject(waiting.where);
+  }
+
+  function hear(line) {
+    let word;
+    try {
+      word = JSON.parse(line);
+    } catch (error) {
+      return log("error", undefined, `the worker said what is no word: ${error.message}`);
+    }
+    if (word.run !== undefined) runTask(word);
+    else if (word.reply !== undefined) reply(word);
+    else if (word.abort !== undefined) abort(word.abort);
+    else if (word.hello !== undefined) hello(word);
+    else if (word.worker !== undefined) workerId = word.worker;
+    else if (word.ping !== undefined) say({ pong: true });
+  }
+
+  let heard = "";
+  socket.setEncoding("utf8");
+  socket.on("data", (chunk) => {
+    let begin = 0;
+    let end = chunk.indexOf("\n");
+    if (end < 0) {
+      heard += chunk;
+      return;
+    }
+    if (heard !== "") {
+      hear(heard + chunk.slice(0, end));
+      heard = "";
+      begin = end + 1;
+      end = chunk.indexOf("\n", begin);
+    }
+    while (end >= 0) {
+      hear(chunk.slice(begin, end));
+      begin = end + 1;
+      end = chunk.indexOf("\n", begin);
+    }
+    heard = chunk.slice(begin);
+  });
+  // The worker has gone, or wants us to go.
+  const leave = () => process.exit(0);
+  socket.on("end", leave);
+  socket.on("error", leave);
+  socket.on("close", leave);
+
+  // A promise that nobody waits for is a mistake of one task, and no reason to take the others down.
+  process.on("unhandledRejection", (error) => {
+    log("error", currentRun.getStore(), `a promise was rejected and nobody waited for it: ${errorText(error)}`);
+  });
+});

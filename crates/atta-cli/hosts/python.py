@@ -1,0 +1,618 @@
+"""The host of Python tasks: see docs/hosts.md for the words, docs/tasks.md for what tasks get.
+
+The main thread runs an asyncio loop, for tasks that are coroutines. Other tasks run in threads, as many as jobs run at
+a time. One thread listens to the socket (file descriptor 3), one speaks: whatever has gathered goes out in one write.
+"""
+
+import asyncio
+import contextvars
+import importlib.util
+import inspect
+import json
+import os
+import queue
+import socket as sockets
+import sys
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from uuid import UUID
+
+LONGEST_LOG = 8 * 1024
+LONGEST_ERROR = 32 * 1024
+
+socket = sockets.socket(fileno=3)
+# Whatever a task starts has no business with it.
+os.set_inheritable(3, False)
+
+current_run = contextvars.ContextVar("current_run", default=None)
+outgoing = queue.SimpleQueue()
+
+# Speaking.
+
+
+def say(word):
+    outgoing.put(json.dumps(word, default=encode) + "\n")
+
+
+def encode(value):
+    """What JSON does not know."""
+    if isinstance(value, datetime):
+        # Without a zone it is meant in that of the machine, as everywhere in Python.
+        return (value if value.tzinfo else value.astimezone()).isoformat()
+    if isinstance(value, (date, UUID, Decimal)):
+        return str(value)
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def speak():
+    while True:
+        text = outgoing.get()
+        done = []
+        parts = []
+        while True:
+            if isinstance(text, int):
+                done.append(text)
+            else:
+                if done:
+                    parts.append('{"done":%s}\n' % json.dumps(done))
+                    done = []
+                parts.append(text)
+            try:
+                text = outgoing.get_nowait()
+            except queue.Empty:
+                break
+        if done:
+            parts.append('{"done":%s}\n' % json.dumps(done))
+        try:
+            socket.sendall("".join(parts).encode("utf-8", "replace"))
+        except OSError:
+            os._exit(0)
+
+
+def cut(text, longest):
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest} characters more)"
+
+
+def message_of(error):
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def error_text(error):
+    """The message first, then where it came from."""
+    frames = traceback.format_exception(type(error), error, error.__traceback__)
+    return cut(message_of(error) + "\n" + "".join(frames).rstrip(), LONGEST_ERROR)
+
+
+# Logs.
+
+
+def log(level, run, message, meta=None):
+    word = {"log": level, "message": cut(str(message), LONGEST_LOG)}
+    if run is not None:
+        word["run"] = run
+    if meta is not None:
+        word["meta"] = meta
+    try:
+        say(word)
+    except (TypeError, ValueError):
+        word["meta"] = repr(meta)
+        say(word)
+
+
+class Logger:
+    def __init__(self, run, scope=None):
+        self._run = run
+        self._scope = scope or {}
+
+    def _log(self, level, message, meta):
+        if self._scope and (meta is None or isinstance(meta, dict)):
+            meta = {**self._scope, **(meta or {})}
+        log(level, self._run, message, meta)
+
+    def error(self, message, meta=None):
+        self._log("error", message, meta)
+
+    def warn(self, message, meta=None):
+        self._log("warn", message, meta)
+
+    warning = warn
+
+    def info(self, message, meta=None):
+        self._log("info", message, meta)
+
+    def debug(self, message, meta=None):
+        self._log("debug", message, meta)
+
+    def scope(self, more):
+        return Logger(self._run, {**self._scope, **more})
+
+
+class Printed:
+    """What tasks print goes to the log, line by line, with the job where it is known."""
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self, stream, level):
+        self._stream = stream
+        self._level = level
+        self._rest = {}
+        self._lock = threading.Lock()
+
+    def write(self, text):
+        run = current_run.get()
+        with self._lock:
+            *lines, rest = (self._rest.pop(run, "") + str(text)).split("\n")
+            if len(rest) > LONGEST_LOG:
+                lines.append(rest)
+            elif rest:
+                self._rest[run] = rest
+        for line in lines:
+            log(self._level, run, line[:-1] if line.endswith("\r") else line)
+        return len(text)
+
+    def writelines(self, lines):
+        for line in lines:
+            self.write(line)
+
+    def end(self, run):
+        with self._lock:
+            rest = self._rest.pop(run, "")
+        if rest:
+            log(self._level, run, rest)
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return False
+
+    def writable(self):
+        return True
+
+    def readable(self):
+        return False
+
+    def fileno(self):
+        return self._stream.fileno()
+
+    @property
+    def buffer(self):
+        return self._stream.buffer
+
+
+# Helpers.
+
+
+class Record(dict):
+    """A job: its columns are members and attributes."""
+
+    __getattr__ = dict.get
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def to_time(micros):
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def make_job(words, task, payload):
+    created = words.get("created_at", words["run_at"])
+    flags = words.get("flags")
+    return Record(
+        id=words["id"],
+        job_queue_id=words.get("job_queue_id"),
+        queue_name=words.get("queue_name"),
+        payload=payload,
+        priority=words.get("priority", 0),
+        run_at=to_time(words["run_at"]),
+        attempts=words["attempts"],
+        max_attempts=words.get("max_attempts", 25),
+        last_error=words.get("last_error"),
+        created_at=to_time(created),
+        updated_at=to_time(words.get("updated_at", created)),
+        key=words.get("key"),
+        revision=words.get("revision", 0),
+        flags={flag: True for flag in flags} if flags else None,
+        locked_by=host.worker,
+        task_identifier=task,
+    )
+
+
+class AbortSignal:
+    """Set when the task is to stop: the worker shuts down, or the time limit is over."""
+
+    def __init__(self):
+        self._event = threading.Event()
+        self._waiting = []
+
+    @property
+    def aborted(self):
+        return self._event.is_set()
+
+    def is_set(self):
+        return self._event.is_set()
+
+    def wait(self, timeout=None):
+        return self._event.wait(timeout)
+
+    async def wait_async(self):
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        if not self.is_set():
+            await waiting
+
+    def set(self):
+        self._event.set()
+        for waiting in self._waiting:
+            waiting.get_loop().call_soon_threadsafe(lambda one=waiting: one.done() or one.set_result(None))
+
+
+def spec_of(identifier, payload, spec, more):
+    return {**(spec or {}), **more, "identifier": identifier, "payload": {} if payload is None else payload}
+
+
+class Helpers:
+    """What a task gets besides its payload; for a coroutine, what takes time is to be awaited."""
+
+    def __init__(self, run, task, words, payload):
+        self._run, self._task, self._words, self._payload = run, task, words, payload
+        self._job = self._logger = None
+
+    @property
+    def job(self):
+        if self._job is None:
+            self._job = make_job(self._words, self._task, self._payload)
+        return self._job
+
+    @property
+    def logger(self):
+        if self._logger is None:
+            self._logger = Logger(self._run)
+        return self._logger
+
+    @property
+    def abort_signal(self):
+        return host.abort_signal(self._run)
+
+    abortSignal = abort_signal
+
+    def get_queue_name(self, queue_id=None):
+        if queue_id is None or queue_id == self._words.get("job_queue_id"):
+            return self._words.get("queue_name")
+        raise LookupError("get_queue_name knows only the queue of its own job")
+
+    getQueueName = get_queue_name
+
+    def add_job(self, identifier, payload=None, spec=None, **more):
+        reply = host.call([spec_of(identifier, payload, spec, more)], False)
+        return added_jobs(reply.get())[0]
+
+    def addJob(self, *args, **more):
+        return self.add_job(*args, **more)
+
+    def add_jobs(self, specs, preserve_run_at=False):
+        return added_jobs(host.call(specs, preserve_run_at).get())
+
+    def addJobs(self, *args, **more):
+        return self.add_jobs(*args, **more)
+
+    def with_pg_client(self, callback):
+        return database.lend(callback)
+
+    def withPgClient(self, callback):
+        return self.with_pg_client(callback)
+
+    def query(self, sql, values=None):
+        return database.lend(lambda connection: run_query(connection, sql, values))
+
+
+class AsyncHelpers(Helpers):
+    async def add_job(self, identifier, payload=None, spec=None, **more):
+        reply = host.call([spec_of(identifier, payload, spec, more)], False, asyncio.get_running_loop())
+        return added_jobs(await reply)[0]
+
+    async def add_jobs(self, specs, preserve_run_at=False):
+        return added_jobs(await host.call(specs, preserve_run_at, asyncio.get_running_loop()))
+
+    async def with_pg_client(self, callback):
+        return await asyncio.to_thread(database.lend, callback)
+
+    async def query(self, sql, values=None):
+        return await asyncio.to_thread(Helpers.query, self, sql, values)
+
+
+class Reply:
+    """For a thread that waits."""
+
+    def __init__(self):
+        self._answer = queue.SimpleQueue()
+
+    def put(self, word):
+        self._answer.put(word)
+
+    def get(self):
+        return self._answer.get()
+
+
+def added_jobs(word):
+    if "error" in word:
+        raise RuntimeError(word["error"])
+    return [make_job(one["job"], one["job"]["task_identifier"], one["payload"]) for one in word["result"]]
+
+
+def run_query(connection, sql, values):
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        if cursor.description is None:
+            return []
+        names = [column[0] for column in cursor.description]
+        return [Record(zip(names, row)) for row in cursor.fetchall()]
+
+
+class Database:
+    """Connections of the project's own psycopg, for tasks that want one."""
+
+    def __init__(self):
+        self._idle = queue.SimpleQueue()
+
+    def _connect(self):
+        try:
+            import psycopg as driver
+        except ImportError:
+            try:
+                import psycopg2 as driver
+            except ImportError:
+                raise ImportError(
+                    "helpers.query and helpers.with_pg_client need psycopg: run pip install 'psycopg[binary]'"
+                ) from None
+        connection = driver.connect(host.connection or os.environ.get("DATABASE_URL", ""))
+        connection.autocommit = True
+        return connection
+
+    def lend(self, callback):
+        try:
+            connection = self._idle.get_nowait()
+        except queue.Empty:
+            connection = self._connect()
+        try:
+            result = callback(connection)
+        except BaseException:
+            # Whatever state it is in.
+            connection.close()
+            raise
+        self._idle.put(connection)
+        return result
+
+
+database = Database()
+
+# Running.
+
+
+class Unloaded:
+    def __init__(self, error):
+        self.error = error
+
+
+class Host:
+    def __init__(self, loop):
+        self.loop = loop
+        self.worker = None
+        self.connection = ""
+        self._tasks = {}
+        self._signals = {}
+        self._calls = {}
+        self._next_call = 1
+        self._is_aborted = False
+        self._lock = threading.Lock()
+        self._threads = None
+        # A task that nothing refers to may be collected while it runs.
+        self._running = set()
+
+    def hello(self, word):
+        self.worker = word.get("worker")
+        self.connection = word.get("connection", "")
+        self._threads = ThreadPoolExecutor(max(word.get("concurrency", 1), 1), "task")
+        if word["tasks"]:
+            for place in (os.path.dirname(word["tasks"][0]["path"]), os.getcwd()):
+                if place not in sys.path:
+                    sys.path.insert(0, place)
+        for task in word["tasks"]:
+            try:
+                self._tasks[task["identifier"]] = load_task(task["identifier"], task["path"])
+            except BaseException as error:
+                text = error_text(error)
+                self._tasks[task["identifier"]] = Unloaded(text)
+                say({"unloaded": task["identifier"], "error": text})
+        say({"ready": "python " + ".".join(map(str, sys.version_info[:3]))})
+
+    def run(self, word):
+        task = self._tasks.get(word["task"])
+        if task is None or isinstance(task, Unloaded):
+            error = task.error if task else f"no task {word['task']} in this host"
+            say({"failed": word["run"], "error": error})
+        elif inspect.iscoroutinefunction(task) or inspect.iscoroutinefunction(getattr(task, "__call__", None)):
+            self.loop.call_soon_threadsafe(self._start, task, word)
+        else:
+            self._threads.submit(self._run_in_thread, task, word)
+
+    def _run_in_thread(self, task, word):
+        run, payload = word["run"], word.get("payload")
+        context = contextvars.copy_context()
+        context.run(current_run.set, run)
+        try:
+            result = context.run(call_task, task, payload, Helpers(run, word["task"], word["job"], payload))
+        except BaseException as error:
+            return self._end(run, error)
+        self._succeed(run, payload, result)
+
+    def _start(self, task, word):
+        context = contextvars.copy_context()
+        context.run(current_run.set, word["run"])
+        running = context.run(self.loop.create_task, self._run_coroutine(task, word))
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+
+    async def _run_coroutine(self, task, word):
+        run, payload = word["run"], word.get("payload")
+        try:
+            result = await call_task(task, payload, AsyncHelpers(run, word["task"], word["job"], payload))
+            if isinstance(payload, list) and isinstance(result, (list, tuple)):
+                awaited = [settle(one) for one in result]
+                result = await asyncio.gather(*awaited)
+        except BaseException as error:
+            return self._end(run, error)
+        self._succeed(run, payload, result)
+
+    def _succeed(self, run, payload, result):
+        """Of a batch, an item has failed whose result is an exception."""
+        if not isinstance(payload, list) or not isinstance(result, (list, tuple)):
+            return self._end(run)
+        if len(result) != len(payload):
+            counts = f"{len(result)} results for {len(payload)} items"
+            log("warn", run, f"the task gave back {counts}, so all of them count as done")
+            return self._end(run)
+        items = [
+            {"index": index, "error": cut(message_of(one), LONGEST_ERROR)}
+            for index, one in enumerate(result)
+            if isinstance(one, BaseException)
+        ]
+        if not items:
+            return self._end(run)
+        self._forget(run)
+        say({"failed": run, "error": "some items of the batch failed", "items": items})
+
+    def _end(self, run, error=None):
+        self._forget(run)
+        if error is None:
+            outgoing.put(run)
+        else:
+            say({"failed": run, "error": error_text(error)})
+
+    def _forget(self, run):
+        sys.stdout.end(run)
+        sys.stderr.end(run)
+        with self._lock:
+            self._signals.pop(run, None)
+
+    def abort_signal(self, run):
+        with self._lock:
+            signal = self._signals.get(run)
+            if signal is None:
+                signal = self._signals[run] = AbortSignal()
+                if self._is_aborted:
+                    signal.set()
+        return signal
+
+    def abort(self, runs):
+        with self._lock:
+            if runs is True:
+                self._is_aborted = True
+                signals = list(self._signals.values())
+            else:
+                signals = [self._signals[run] for run in runs if run in self._signals]
+        for signal in signals:
+            signal.set()
+
+    def call(self, add, preserve_run_at, loop=None):
+        reply = loop.create_future() if loop else Reply()
+        with self._lock:
+            number = self._next_call
+            self._next_call += 1
+            self._calls[number] = reply
+        say({"call": number, "add": add, "preserve_run_at": preserve_run_at})
+        return reply
+
+    def reply(self, word):
+        with self._lock:
+            reply = self._calls.pop(word["reply"], None)
+        if isinstance(reply, Reply):
+            reply.put(word)
+        elif reply is not None:
+            reply.get_loop().call_soon_threadsafe(lambda: reply.done() or reply.set_result(word))
+
+    def hear(self, word):
+        if "run" in word:
+            self.run(word)
+        elif "reply" in word:
+            self.reply(word)
+        elif "abort" in word:
+            self.abort(word["abort"])
+        elif "hello" in word:
+            self.hello(word)
+        elif "worker" in word:
+            self.worker = word["worker"]
+        elif "ping" in word:
+            say({"pong": True})
+
+
+async def settle(one):
+    if not inspect.isawaitable(one):
+        return one
+    try:
+        return await one
+    except Exception as error:
+        return error
+
+
+def load_task(identifier, path):
+    name = "atta_tasks." + identifier.replace("/", ".")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    # What pickles or inspects a task's types looks for its module there.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    task = getattr(module, "task", None)
+    if not callable(task):
+        raise TypeError(f"{path} has no function task: def task(payload, helpers)")
+    return task
+
+
+def call_task(task, payload, helpers):
+    return task(payload, helpers) if takes_helpers(task) else task(payload)
+
+
+def takes_helpers(task):
+    """A task that does not want helpers may leave them out."""
+    known = takes_helpers.known.get(task)
+    if known is None:
+        try:
+            inspect.signature(task).bind(None, None)
+            known = True
+        except (TypeError, ValueError):
+            known = False
+        takes_helpers.known[task] = known
+    return known
+
+
+takes_helpers.known = {}
+
+
+def listen():
+    with socket.makefile("rb", 1 << 16) as lines:
+        for line in lines:
+            try:
+                host.hear(json.loads(line))
+            except Exception as error:
+                log("error", None, f"the worker said what the host does not understand: {error_text(error)}")
+    # The worker has gone, or wants us to go, whatever the tasks do.
+    os._exit(0)
+
+
+sys.stdout = Printed(sys.stdout, "info")
+sys.stderr = Printed(sys.stderr, "warn")
+sys.argv = ["atta-host"]
+loop = asyncio.new_event_loop()
+asyncio.set_event_loop(loop)
+host = Host(loop)
+threading.Thread(target=speak, name="speak", daemon=True).start()
+threading.Thread(target=listen, name="listen", daemon=True).start()
+loop.run_forever()

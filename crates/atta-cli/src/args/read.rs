@@ -1,0 +1,67 @@
+//! From the words of the command line to [`Args`], with the settings file behind them.
+//!
+//! The connection and the schema are options of every command. What the settings file says of them becomes the default
+//! of these options before the words are read for good, so that no command has to ask for it.
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args as _, CommandFactory, FromArgMatches};
+
+use super::{Args, Run};
+use crate::output::Failure;
+use crate::settings::{Fallback, File, Sources};
+
+/// What was said, and what stands behind it.
+pub(crate) struct Said {
+    pub(crate) args: Args,
+    pub(crate) file: File,
+    pub(crate) sources: Sources,
+}
+
+/// Reads the command line. Ends the process for `--help`, `--version` and bad usage, as clap does.
+pub(crate) fn read() -> Result<Said, Failure> {
+    let matches = Args::command().get_matches();
+    refuse_stray_options(&matches);
+    let config = matches.get_one::<std::path::PathBuf>("config");
+    let file = File::read(config.map(std::path::PathBuf::as_path))?;
+    let fallback = Fallback::find(&file);
+    let sources = Sources {
+        connection: matches.value_source("connection"),
+        schema: matches.value_source("schema"),
+        schema_is_from_file: fallback.schema.is_some(),
+        is_dev: fallback.is_dev,
+    };
+    let matches = with_defaults(Args::command(), &fallback).get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    Ok(Said { args, file, sources })
+}
+
+fn with_defaults(mut command: clap::Command, fallback: &Fallback) -> clap::Command {
+    for (id, default) in [("connection", &fallback.connection), ("schema", &fallback.schema)] {
+        if let Some(default) = default
+            && command.get_arguments().any(|arg| arg.get_id() == id)
+        {
+            // Commands are built once and live as long as the process; clap wants its texts to do so, too.
+            let default: &'static str = default.clone().leak();
+            command = command.mut_arg(id, |arg| arg.default_value(default));
+        }
+    }
+    command.mut_subcommands(|subcommand| with_defaults(subcommand, fallback))
+}
+
+/// `atta -j 2 migrate` says something about a worker that will not run.
+fn refuse_stray_options(matches: &ArgMatches) {
+    let Some((name, _)) = matches.subcommand() else { return };
+    if ["run", "dev", "config"].contains(&name) {
+        return;
+    }
+    let options = Run::augment_args(clap::Command::new("run"));
+    let stray = options
+        .get_arguments()
+        .find(|option| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine));
+    if let Some(stray) = stray {
+        let long = stray.get_long().unwrap_or_default();
+        let text = format!("--{long} is an option of the worker, and can't be given with '{name}'");
+        Args::command().error(ErrorKind::ArgumentConflict, text).exit();
+    }
+}

@@ -1,0 +1,161 @@
+//! The words of the worker: `atta`, `atta run`, `atta dev`, and those that prepare for it.
+//!
+//! Everything is an option without a default here: what was not said may stand in the environment or in the settings
+//! file, and `settings.rs` decides. Graphile Worker's command line takes its long options in camel case as well.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args as ClapArgs, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use super::ClaimsChoice;
+use crate::settings::Span;
+
+/// Run the worker: the jobs of the tasks in a folder, and a crontab
+#[derive(Clone, Debug, Default, ClapArgs)]
+#[command(next_help_heading = "Options of the worker")]
+pub(crate) struct Run {
+    /// Folder with the tasks [default: tasks]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tasks: Option<PathBuf>,
+
+    /// Crontab [default: crontab, if there is such a file]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) crontab: Option<PathBuf>,
+
+    /// Jobs to run at a time [default: 1]
+    #[arg(short, long, value_name = "N", value_parser = super::at_least_one)]
+    pub(crate) jobs: Option<usize>,
+
+    /// Run until there are no jobs left that are due, then exit
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Take up changes of the tasks and of the crontab while running
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+
+    /// Install or upgrade the schema, then exit
+    #[arg(long, alias = "schemaOnly", conflicts_with_all = ["once", "watch", "cleanup"])]
+    pub(crate) schema_only: bool,
+
+    /// Clean up, then exit: GC_TASK_IDENTIFIERS, GC_JOB_QUEUES, DELETE_PERMAFAILED_JOBS, with commas in between
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, conflicts_with_all = ["once", "watch"])]
+    pub(crate) cleanup: Vec<CleanupChoice>,
+
+    /// Connections of the pool, for tasks; the worker itself has up to six more [default: 10]
+    #[arg(short, long, alias = "maxPoolSize", value_name = "N", value_parser = super::at_least_one)]
+    pub(crate) max_pool_size: Option<usize>,
+
+    /// How often to look for jobs that nobody told of, in milliseconds, or as in 2s [default: 2000]
+    #[arg(long, alias = "pollInterval", value_name = "MS")]
+    pub(crate) poll_interval: Option<Span>,
+
+    /// Prepare no statements, for poolers that can't (most are recognised without this)
+    #[arg(long, alias = "noPreparedStatements")]
+    pub(crate) no_prepared_statements: bool,
+
+    /// Leave alone jobs with this flag; may be given more than once
+    #[arg(long, value_name = "FLAG", action = ArgAction::Append)]
+    pub(crate) forbidden_flag: Vec<String>,
+
+    /// How to keep others away from jobs that run [default: held]
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) claims: Option<ClaimsChoice>,
+
+    /// How the log looks [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+impl Run {
+    /// `atta -j 2 run --once` says two things about one worker: what stands after the command wins.
+    pub(crate) fn or(self, before: Run) -> Run {
+        let first_of = |one: Vec<String>, other| if one.is_empty() { other } else { one };
+        Run {
+            tasks: self.tasks.or(before.tasks),
+            crontab: self.crontab.or(before.crontab),
+            jobs: self.jobs.or(before.jobs),
+            once: self.once || before.once,
+            watch: self.watch || before.watch,
+            schema_only: self.schema_only || before.schema_only,
+            cleanup: if self.cleanup.is_empty() { before.cleanup } else { self.cleanup },
+            max_pool_size: self.max_pool_size.or(before.max_pool_size),
+            poll_interval: self.poll_interval.or(before.poll_interval),
+            no_prepared_statements: self.no_prepared_statements || before.no_prepared_statements,
+            forbidden_flag: first_of(self.forbidden_flag, before.forbidden_flag),
+            claims: self.claims.or(before.claims),
+            log_format: self.log_format.or(before.log_format),
+        }
+    }
+}
+
+/// Run the worker with a PostgreSQL of its own, kept in .atta/: no configuration, no database needed
+///
+/// Starts the server, installs the schema, runs the tasks in ./tasks and the crontab in ./crontab, takes up changes of
+/// both, and stops everything on Ctrl-C. Other commands find the server when they run in the same folder.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Dev {
+    /// Delete the server and all that is in it first; asks
+    #[arg(long)]
+    pub(crate) reset: bool,
+
+    /// Don't ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+
+    #[command(flatten)]
+    pub(crate) run: Run,
+
+    /// Wait for the end of standard input, then stop the server if nobody else uses it: `atta dev` starts itself so.
+    #[arg(long, hide = true)]
+    pub(crate) guard: bool,
+}
+
+/// Write a first folder of tasks, in shell, JavaScript and Python, and a crontab; changes nothing that is there
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Init {
+    /// Folder to write to
+    #[arg(default_value = ".")]
+    pub(crate) folder: PathBuf,
+}
+
+/// Show the worker's settings, and where each comes from; without secrets
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Config {
+    /// Give them as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) run: Run,
+}
+
+/// What a line of the log looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// One object a line
+    Json,
+}
+
+/// See `atta::CleanupTask`; the names are Graphile's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum CleanupChoice {
+    GcTaskIdentifiers,
+    GcJobQueues,
+    DeletePermafailedJobs,
+}
+
+impl From<CleanupChoice> for atta::CleanupTask {
+    fn from(choice: CleanupChoice) -> atta::CleanupTask {
+        match choice {
+            CleanupChoice::GcTaskIdentifiers => atta::CleanupTask::GcTaskIdentifiers,
+            CleanupChoice::GcJobQueues => atta::CleanupTask::GcJobQueues,
+            CleanupChoice::DeletePermafailedJobs => atta::CleanupTask::DeletePermafailedJobs,
+        }
+    }
+}

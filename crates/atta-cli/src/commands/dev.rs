@@ -1,0 +1,105 @@
+//! `atta dev`: the worker with a PostgreSQL of its own.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::args::{Dev, Run};
+use crate::commands::run::{self, Signals};
+use crate::dev::{Home, Server, be_guard, reset};
+use crate::logging;
+use crate::output::Failure;
+use crate::settings::{Origin, Settings};
+
+pub(crate) async fn run(settings: Settings, args: Dev) -> Result<ExitCode, Failure> {
+    if args.guard {
+        let home = Home::open(Path::new("."))?;
+        be_guard(&home)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    logging::start(&settings.log, settings.log_format)?;
+    refuse_connection(&settings)?;
+    run::existing(&settings)?;
+    let home = Home::open(Path::new("."))?;
+    if args.reset {
+        start_afresh(&home, args.yes)?;
+    }
+    let signals = Signals::watch()?;
+    let entering = home.clone();
+    let server = blocking(move || Server::enter(&entering)).await?;
+    say(&greeting(&server, &settings));
+    let settings = Settings { connection: Some(server.url.clone()), ..settings };
+    let worked = run::work(settings, Run { watch: true, ..args.run }, signals).await;
+    // However that ended, the server is left in good order.
+    let has_stopped = blocking(move || server.leave(&home)).await?;
+    if !has_stopped {
+        say("PostgreSQL stays up for the other `atta dev` in this folder.");
+    }
+    worked
+}
+
+/// `-c` with `dev` is a misunderstanding; a variable or a file may be for other commands.
+fn refuse_connection(settings: &Settings) -> Result<(), Failure> {
+    let origin = settings.entries.iter().find(|entry| entry.key == "connection").map(|entry| &entry.origin);
+    match origin {
+        Some(Origin::Flag(_)) => {
+            Err(Failure::new("`atta dev` brings a database of its own, and takes no --connection")
+                .with_hint("for another database: atta run --watch -c postgres://user@host/database"))
+        }
+        Some(origin @ (Origin::Environment(_) | Origin::File(_))) => {
+            tracing::info!("not using the database of {origin}: `atta dev` has its own");
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn start_afresh(home: &Home, is_sure: bool) -> Result<(), Failure> {
+    if !is_sure && !confirm("Delete the PostgreSQL server in .atta, with all data and jobs in it?")? {
+        return Err(Failure::new("nothing was deleted"));
+    }
+    reset(home)
+}
+
+fn confirm(question: &str) -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::new("not deleting anything without being sure").with_hint("say --yes"));
+    }
+    say_without_end(&format!("{question} [y/N] "));
+    let mut answer = String::new();
+    std::io::stdin()
+        .read_line(&mut answer)
+        .map_err(|error| Failure::new(format!("can't read the answer: {error}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn greeting(server: &Server, settings: &Settings) -> String {
+    let state = if server.is_joined { "was up already" } else { "is up" };
+    let schema = match settings.schema.as_str() {
+        "graphile_worker" => String::new(),
+        name => format!(" (schema {name:?})"),
+    };
+    format!(
+        "PostgreSQL {state}, with its data in .atta{schema}. Connect with\n\n  {}\n\n\
+         In this folder, other commands of atta find it by themselves. Ctrl-C ends everything.\n",
+        server.url
+    )
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| Failure::new(format!("looking after the server panicked: {error}")))?
+}
+
+fn say(text: &str) {
+    say_without_end(&format!("{text}\n"));
+}
+
+fn say_without_end(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    // Nobody is left to tell.
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}

@@ -1,0 +1,176 @@
+//! `atta run`, or `atta` alone: the worker.
+//!
+//! One process has one worker at a time, and with `--watch` a second one while the first finishes its jobs: a change
+//! of the tasks starts a new generation of them. [`crew`] has the generations; signals and changes are heard here.
+
+mod crew;
+mod signals;
+
+use std::process::ExitCode;
+
+use tokio::time::Instant;
+
+use atta::{ConnectionSettings, Schema, WorkerUtils};
+
+use crate::args::{Connection, Run};
+use crate::connect;
+use crate::logging;
+use crate::output::Failure;
+use crate::settings::Settings;
+use crate::tasks::TasksFolder;
+use crate::watch::Watch;
+use crew::{Crew, Mode, tasks_settings};
+pub(crate) use signals::Signals;
+
+/// The jobs that were to be run are not all run.
+const INTERRUPTED: u8 = 1;
+
+pub(crate) async fn run(settings: Settings, args: Run) -> Result<ExitCode, Failure> {
+    logging::start(&settings.log, settings.log_format)?;
+    let signals = Signals::watch()?;
+    work(settings, args, signals).await
+}
+
+/// The same, for whoever has started the log and has something to do before.
+pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) -> Result<ExitCode, Failure> {
+    let database = Database::find(&settings)?;
+    if args.schema_only {
+        migrate(&database).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.cleanup.is_empty() {
+        clean_up(&settings, &database, &args).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut watch = match args.watch && !args.once {
+        true => Some(Watch::start(&existing(&settings)?.tasks, &settings.crontab)?),
+        false => None,
+    };
+    let mode = match (args.once, &watch) {
+        (true, _) => Mode::Once,
+        (false, None) => Mode::UntilShutdown,
+        (false, Some(_)) => Mode::Watching,
+    };
+    if args.once {
+        // A worker waits for a database that does not answer; whoever wants to run once wants to know.
+        connect::open(&database.settings).await?;
+    }
+    let mut crew = Crew::new(settings, database, mode);
+    tokio::select! {
+        started = crew.start() => started?,
+        name = signals.next() => {
+            tracing::info!("{name} before the worker had started");
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+    }
+    let mut signals_heard = 0;
+    let mut patience = None;
+    loop {
+        let mut heard = None;
+        tokio::select! {
+            ended = crew.ended() => {
+                ended?;
+                break;
+            }
+            name = signals.next() => heard = Some(name),
+            () = changed(&mut watch), if signals_heard == 0 => {
+                // It may have to wait for a database.
+                tokio::select! {
+                    () = crew.reload() => {}
+                    name = signals.next() => heard = Some(name),
+                }
+            }
+            () = until(patience) => {
+                patience = None;
+                crew.abort("the grace period is over");
+            }
+        }
+        let Some(name) = heard else { continue };
+        signals_heard += 1;
+        match signals_heard {
+            1 => patience = crew.stop(name),
+            _ => crew.abort(name),
+        }
+    }
+    let is_cut_short = signals_heard > 1 || (signals_heard == 1 && args.once);
+    Ok(if is_cut_short { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+async fn changed(watch: &mut Option<Watch>) {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The tasks' folder must be there, also to be watched.
+pub(crate) fn existing(settings: &Settings) -> Result<&Settings, Failure> {
+    if settings.tasks.exists() {
+        return Ok(settings);
+    }
+    Err(Failure::new(format!("there is no folder of tasks at {}", settings.tasks.display()))
+        .with_hint("run `atta init` to get a first one, or name yours by --tasks"))
+}
+
+/// Where the jobs are: read once, since there may be something to warn of.
+#[derive(Clone, Debug)]
+struct Database {
+    settings: ConnectionSettings,
+    schema: Schema,
+    /// For the clients of hosted tasks: as the user wrote it, if it is a URL.
+    url: String,
+}
+
+impl Database {
+    fn find(settings: &Settings) -> Result<Database, Failure> {
+        let said = Connection { connection: settings.connection.clone(), schema: settings.schema.clone() };
+        let found = connect::settings(&said)?;
+        let url = settings.connection.clone().filter(|text| text.contains("://"));
+        Ok(Database {
+            url: url.unwrap_or_else(|| found.to_string_with_password()),
+            settings: found,
+            schema: Schema::new(settings.schema.as_str())?,
+        })
+    }
+
+    /// The connection string for the library.
+    fn text(&self) -> String {
+        self.settings.to_string_with_password()
+    }
+}
+
+async fn migrate(database: &Database) -> Result<(), Failure> {
+    let mut client = connect::open(&database.settings).await?;
+    let plan = atta::migrate(&mut client, &database.schema).await?;
+    match plan.is_empty() {
+        true => tracing::info!(schema = database.schema.name(), "the schema is up to date"),
+        false => tracing::info!(schema = database.schema.name(), "the schema is installed"),
+    }
+    Ok(())
+}
+
+/// Tasks that the folder has are kept, also if no job is of them.
+async fn clean_up(settings: &Settings, database: &Database, args: &Run) -> Result<(), Failure> {
+    migrate(database).await?;
+    let mut keep = Vec::new();
+    if settings.tasks.exists() {
+        let folder = TasksFolder::open(tasks_settings(settings, database)?).await?;
+        keep = folder.identifiers();
+        folder.close().await;
+    }
+    let keep: Vec<&str> = keep.iter().map(String::as_str).collect();
+    let pool = WorkerUtils::connect(&database.text())?.pool().clone();
+    let utils = WorkerUtils::new(pool, database.schema.clone());
+    let tasks: Vec<atta::CleanupTask> = args.cleanup.iter().map(|choice| (*choice).into()).collect();
+    utils.cleanup(&tasks, &keep).await?;
+    let names: Vec<&str> = tasks.iter().map(|task| task.as_str()).collect();
+    tracing::info!("cleaned up: {}", names.join(", "));
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! Workers of this process, one generation of tasks each.
+//!
+//! A generation is a folder of tasks as it was opened, and the worker that runs them. A change starts the next one; the
+//! one before claims nothing more, finishes what runs, and closes its folder. What is wrong with the new tasks or the
+//! new crontab is told, and the old ones go on.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use atta::{Claims, Cron, LocalQueueConfig, RefetchDelay, Worker, WorkerHandle, WorkerOptions};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Database;
+use crate::args::ClaimsChoice;
+use crate::output::Failure;
+use crate::settings::Settings;
+use crate::tasks::{TasksFolder, TasksSettings};
+
+/// How long the jobs of an old generation may go on beside the new one.
+const OLD_AGE: Duration = Duration::from_secs(4 * 3600);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Once,
+    UntilShutdown,
+    Watching,
+}
+
+pub(super) struct Crew {
+    settings: Settings,
+    database: Database,
+    mode: Mode,
+    cron: Vec<Cron>,
+    generations: JoinSet<(String, Result<(), Failure>)>,
+    /// Of those that still live: a handle keeps the connections of its worker.
+    handles: Vec<WorkerHandle>,
+    /// There is nothing to run yet, and somebody may still write it.
+    is_waiting: bool,
+}
+
+impl Crew {
+    pub(super) fn new(settings: Settings, database: Database, mode: Mode) -> Crew {
+        Crew {
+            settings,
+            database,
+            mode,
+            cron: Vec::new(),
+            generations: JoinSet::new(),
+            handles: Vec::new(),
+            is_waiting: false,
+        }
+    }
+
+    /// Starts the first generation.
+    pub(super) async fn start(&mut self) -> Result<(), Failure> {
+        // `--once` has no cron, so a crontab that is wrong is none of its business.
+        if self.mode != Mode::Once {
+            self.cron = read_crontab(&self.settings)?;
+        }
+        self.begin().await
+    }
+
+    /// Starts the next generation, if it can be started, and lets the others come to an end. Cancel safe.
+    pub(super) async fn reload(&mut self) {
+        tracing::info!("the tasks or the crontab have changed, starting anew");
+        match read_crontab(&self.settings) {
+            Ok(cron) => self.cron = cron,
+            Err(failure) => tracing::error!("the crontab stays as it was: {}", failure.message()),
+        }
+        let old = self.handles.len();
+        match self.begin().await {
+            // They stay in the list: a second signal must reach them as well.
+            Ok(()) => self.handles[..old].iter().for_each(WorkerHandle::request_shutdown),
+            Err(failure) => tracing::error!("the tasks stay as they were: {}", failure.message()),
+        }
+    }
+
+    /// Ends when the last worker has. Cancel safe.
+    pub(super) async fn ended(&mut self) -> Result<(), Failure> {
+        loop {
+            match self.generations.join_next().await {
+                Some(Ok((worker_id, ended))) => {
+                    self.handles.retain(|handle| handle.worker_id() != worker_id);
+                    ended?;
+                }
+                Some(Err(error)) => return Err(Failure::new(format!("the worker panicked: {error}"))),
+                None if self.is_waiting => std::future::pending().await,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// In good order. Gives back when to lose patience, unless the workers know that by themselves: while watching,
+    /// they would let the jobs of an old generation go on for long.
+    pub(super) fn stop(&mut self, reason: &str) -> Option<Instant> {
+        tracing::info!("{reason}: letting running jobs finish; once more to end at once");
+        self.is_waiting = false;
+        self.handles.iter().for_each(WorkerHandle::request_shutdown);
+        let patience = self.settings.shutdown_grace_period + self.settings.shutdown_abort_period;
+        (self.mode == Mode::Watching).then(|| Instant::now() + patience)
+    }
+
+    /// At once.
+    pub(super) fn abort(&mut self, reason: &str) {
+        tracing::warn!("{reason}: ending at once");
+        self.handles.iter().for_each(WorkerHandle::abort);
+    }
+
+    async fn begin(&mut self) -> Result<(), Failure> {
+        let folder = TasksFolder::open(tasks_settings(&self.settings, &self.database)?).await?;
+        let identifiers = folder.identifiers();
+        if identifiers.is_empty() {
+            folder.close().await;
+            return self.wait_for_tasks();
+        }
+        self.warn_of_unknown_tasks(&identifiers);
+        let worker = match folder.define(self.options()).init().await {
+            Ok(worker) => worker,
+            Err(error) => {
+                folder.close().await;
+                return Err(error.into());
+            }
+        };
+        self.is_waiting = false;
+        self.handles.push(worker.handle());
+        self.generations.spawn(live(worker, folder, self.mode));
+        Ok(())
+    }
+
+    fn wait_for_tasks(&mut self) -> Result<(), Failure> {
+        let text = format!("there are no tasks in {}", self.settings.tasks.display());
+        if self.mode != Mode::Watching {
+            return Err(Failure::new(text).with_hint(
+                "a task is a file: hello.js, hello.py, or hello.sh with leave to be executed (chmod +x)",
+            ));
+        }
+        tracing::warn!("{text} yet");
+        self.is_waiting = true;
+        self.handles.iter().for_each(WorkerHandle::request_shutdown);
+        Ok(())
+    }
+
+    fn warn_of_unknown_tasks(&self, identifiers: &[String]) {
+        let known: HashSet<&str> = identifiers.iter().map(String::as_str).collect();
+        for item in self.cron.iter().filter(|item| !known.contains(item.task_identifier())) {
+            tracing::warn!(
+                "the crontab adds jobs of {:?}, and there is no such task in {}",
+                item.task_identifier(),
+                self.settings.tasks.display()
+            );
+        }
+    }
+
+    fn options(&self) -> WorkerOptions {
+        let settings = &self.settings;
+        let grace_period = match self.mode {
+            Mode::Watching => OLD_AGE,
+            Mode::Once | Mode::UntilShutdown => settings.shutdown_grace_period,
+        };
+        let mut options = WorkerOptions::default()
+            .database_url(self.database.text())
+            .schema(settings.schema.as_str())
+            .concurrency(settings.jobs)
+            // Graphile works with a pool of one; ours wants two.
+            .max_pg_conn(settings.max_pool_size.max(2))
+            .poll_interval(settings.poll_interval)
+            .claims(match settings.claims {
+                ClaimsChoice::Held => Claims::Held,
+                ClaimsChoice::Durable => Claims::Durable,
+            })
+            .hold_budget(settings.hold_budget)
+            .complete_job_batch_delay(settings.complete_job_batch_delay)
+            .fail_job_batch_delay(settings.fail_job_batch_delay)
+            .shutdown_grace_period(grace_period)
+            .shutdown_abort_period(settings.shutdown_abort_period)
+            .interrupted_job_retry_delay(settings.interrupted_job_retry_delay)
+            .recovery_threshold(settings.recovery_threshold)
+            .use_local_time(settings.use_local_time)
+            .with_cron(self.cron.clone());
+        if !settings.prepared_statements {
+            options = options.use_prepared_statements(false);
+        }
+        for flag in &settings.forbidden_flags {
+            options = options.add_forbidden_flag(flag);
+        }
+        if let Some(queue) = &settings.local_queue {
+            let delay = queue.refetch_delay.map(|duration| RefetchDelay {
+                duration,
+                threshold: queue.refetch_threshold,
+                max_abort_threshold: None,
+            });
+            options = options.local_queue(LocalQueueConfig {
+                size: queue.size,
+                ttl: queue.ttl,
+                refetch_delay: delay,
+            });
+        }
+        options
+    }
+}
+
+/// The life of a generation.
+async fn live(worker: Worker, folder: TasksFolder, mode: Mode) -> (String, Result<(), Failure>) {
+    let ended = match mode {
+        Mode::Once => worker.run_once().await,
+        Mode::UntilShutdown | Mode::Watching => worker.run().await,
+    };
+    folder.close().await;
+    (worker.id().to_owned(), ended.map_err(Failure::from))
+}
+
+/// The crontab, if there is one. One that was named must be there.
+fn read_crontab(settings: &Settings) -> Result<Vec<Cron>, Failure> {
+    let path = settings.crontab.display();
+    let text = match fs::read_to_string(&settings.crontab) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound && !settings.crontab_is_named => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(Failure::new(format!("can't read the crontab {path}: {error}"))),
+    };
+    atta::parse_crontab(&text).map_err(|error| Failure::new(format!("the crontab {path} is wrong: {error}")))
+}
+
+pub(super) fn tasks_settings(settings: &Settings, database: &Database) -> Result<TasksSettings, Failure> {
+    super::existing(settings)?;
+    Ok(TasksSettings {
+        folder: settings.tasks.clone(),
+        time_limit: settings.time_limit,
+        time_limits: settings.time_limits.clone().into_iter().collect(),
+        kill_after: settings.kill_after,
+        connection: database.url.clone(),
+        schema: settings.schema.clone(),
+        concurrency: settings.jobs,
+    })
+}

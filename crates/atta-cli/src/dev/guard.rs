@@ -1,0 +1,66 @@
+//! The guard of an `atta dev`: both ends of the pipe.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use super::Home;
+use super::server;
+use crate::output::Failure;
+
+/// What the guard says once it counts as a user.
+const READY: &str = "ready";
+
+/// Our end.
+#[derive(Debug)]
+pub(super) struct Guard {
+    process: Child,
+    pipe: ChildStdin,
+}
+
+impl Guard {
+    /// Starts one. When this returns, the server has a user.
+    pub(super) fn start() -> Result<Guard, Failure> {
+        let failed = |error| Failure::new(format!("can't start the guard of the server: {error}"));
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut process = Command::new(program)
+            .args(["dev", "--guard"])
+            // Ctrl-C is for us, not for it.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let (Some(pipe), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err(Failure::new("the guard of the server has no pipes"));
+        };
+        let mut answer = String::new();
+        BufReader::new(answers).read_line(&mut answer).map_err(failed)?;
+        if answer.trim_end() != READY {
+            return Err(Failure::new("the guard of the server did not start"));
+        }
+        Ok(Guard { process, pipe })
+    }
+
+    /// Lets it do its work now, and waits for it.
+    pub(super) fn finish(mut self) -> Result<(), Failure> {
+        drop(self.pipe);
+        let ended = self.process.wait();
+        ended
+            .map(drop)
+            .map_err(|error| Failure::new(format!("can't wait for the guard of the server: {error}")))
+    }
+}
+
+/// The guard's end: waits until the other end is gone, and stops the server if nobody else uses it.
+pub(crate) fn watch(home: &Home) -> Result<(), Failure> {
+    let user = home.lock_users()?;
+    let failed = |error| Failure::new(format!("the guard of the server lost its pipe: {error}"));
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{READY}").and_then(|()| stdout.flush()).map_err(failed)?;
+    // Nothing is ever written to it: it ends.
+    std::io::stdin().lock().read_to_end(&mut Vec::new()).map_err(failed)?;
+    let _start = home.lock_start()?;
+    drop(user);
+    if home.is_unused() { server::stop(home) } else { Ok(()) }
+}

@@ -1,0 +1,145 @@
+//! The server of a project: found running, started, stopped, thrown away.
+
+use std::fs;
+
+use atta_cluster::{Binaries, Cluster, Kept};
+
+use super::Home;
+use super::guard::Guard;
+use crate::output::Failure;
+
+/// Data for development: a crash of the machine may cost the last moments, and nothing more.
+const SETTINGS: &[&str] = &["synchronous_commit=off", "shared_buffers=64MB", "log_lock_waits=on"];
+
+/// Names the folder of the binaries to use, for those who have them elsewhere or want another version.
+const BINARIES_VARIABLE: &str = "ATTA_POSTGRES_BIN";
+
+/// A server that we use. It does not stop before [`Server::leave`], and then only if we are the last.
+#[derive(Debug)]
+pub(crate) struct Server {
+    guard: Guard,
+    pub(crate) url: String,
+    /// Somebody else had started it.
+    pub(crate) is_joined: bool,
+}
+
+impl Server {
+    /// Joins the server that runs, or starts it. Takes some seconds the first time.
+    pub(crate) fn enter(home: &Home) -> Result<Server, Failure> {
+        let binaries = binaries(home)?;
+        let _start = home.lock_start()?;
+        let guard = Guard::start()?;
+        let address = Address::of(home);
+        let cluster = home.cluster()?;
+        let running = Cluster::running(&binaries, &cluster, Some(&address.password)).map_err(plain)?;
+        let is_joined = running.is_some();
+        let cluster = match running {
+            Some(cluster) => cluster,
+            None => {
+                // Before there is a cluster with this password in it.
+                home.write("address", &address.to_string())?;
+                let kept = Kept { port: address.port, password: &address.password, settings: SETTINGS };
+                Cluster::keep(&binaries, &cluster, &kept).map_err(plain)?
+            }
+        };
+        let url = cluster.url("postgres");
+        let address = Address { port: Some(cluster.port()), ..address };
+        home.write("address", &address.to_string())?;
+        home.write("connection", &format!("{url}\n"))?;
+        Ok(Server { guard, url, is_joined })
+    }
+
+    /// Ends our use of it. Gives back whether it has stopped.
+    pub(crate) fn leave(self, home: &Home) -> Result<bool, Failure> {
+        self.guard.finish()?;
+        Ok(home.read("connection").is_none())
+    }
+}
+
+/// Stops the server if it runs. Only with the lock on starts and stops.
+pub(super) fn stop(home: &Home) -> Result<(), Failure> {
+    let running = Cluster::running(&binaries(home)?, &home.cluster()?, None).map_err(plain)?;
+    home.remove("connection")?;
+    match running {
+        Some(cluster) => cluster.stop().map_err(plain),
+        None => Ok(()),
+    }
+}
+
+/// Stops the server and removes it with all that is in it, unless somebody uses it.
+pub(crate) fn reset(home: &Home) -> Result<(), Failure> {
+    let _start = home.lock_start()?;
+    if !home.is_unused() {
+        return Err(Failure::new("another `atta dev` runs in this folder").with_hint("end it first"));
+    }
+    stop(home)?;
+    home.remove_cluster()
+}
+
+/// Those that made the cluster, or else the newest.
+fn binaries(home: &Home) -> Result<Binaries, Failure> {
+    if let Some(folder) = std::env::var_os(BINARIES_VARIABLE) {
+        return Binaries::at(folder)
+            .map_err(|error| plain(error).with_hint(format!("the variable {BINARIES_VARIABLE} names it")));
+    }
+    let Some(major) = made_by(home)? else { return Binaries::find().map_err(missing) };
+    Binaries::find_version(major).ok_or_else(|| {
+        Failure::new(format!(
+            "this project's server was made by PostgreSQL {major}, which is not here any more"
+        ))
+        .with_hint("install that version again, or start afresh with `atta dev --reset`")
+    })
+}
+
+fn made_by(home: &Home) -> Result<Option<u32>, Failure> {
+    let version = fs::read_to_string(home.cluster()?.join("data/PG_VERSION"));
+    Ok(version.ok().and_then(|text| text.trim().parse().ok()))
+}
+
+fn missing(_: atta_cluster::Error) -> Failure {
+    let how = match std::env::consts::OS {
+        "macos" => "brew install postgresql@17",
+        "freebsd" => "pkg install postgresql17-server",
+        _ => {
+            "Debian and Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; Arch: pacman -S \
+             postgresql; Alpine: apk add postgresql"
+        }
+    };
+    Failure::new("there is no PostgreSQL server on this machine to run in .atta").with_hint(format!(
+        "install it ({how}); it need not run. Or use one elsewhere: atta run --watch -c postgres://user@host/database"
+    ))
+}
+
+fn plain(error: atta_cluster::Error) -> Failure {
+    Failure::new(error.to_string())
+}
+
+/// Where the server is when it runs: the same place each time, so that a connection string can be written down.
+#[derive(Debug)]
+struct Address {
+    port: Option<u16>,
+    password: String,
+}
+
+impl Address {
+    /// As it was, or a new one.
+    fn of(home: &Home) -> Address {
+        let known = home.read("address").and_then(|text| {
+            let (port, password) = text.trim().split_once(' ')?;
+            let port = port.parse().ok().filter(|port| *port != 0);
+            Some(Address { port, password: password.to_owned() })
+        });
+        known.unwrap_or_else(|| Address { port: None, password: random_password() })
+    }
+}
+
+/// Port 0 is that of a server that never ran.
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{} {}", self.port.unwrap_or(0), self.password)
+    }
+}
+
+fn random_password() -> String {
+    format!("{:016x}", fastrand::u64(..))
+}

@@ -1,0 +1,212 @@
+//! The log: lines on standard error, for people or for machines.
+//!
+//! The library and the tasks tell what happens by `tracing`. Job and task stand first in a line, from the event or
+//! from the span of the job's run. A reader that has gone away must not stop the worker, so errors of writing are
+//! dropped here; Rust's programs ignore SIGPIPE from the start.
+
+use std::fmt::{self, Write as _};
+use std::io::{IsTerminal, Write as _};
+
+use chrono::{SecondsFormat, Utc};
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::args::LogFormat;
+use crate::output::Failure;
+
+/// Starts the log. `filter` is a level, or as in `info,atta::worker=debug`.
+pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
+    let is_plain_level = !filter.contains(['=', ',']);
+    // Others' libraries are asked only for what is alarming, unless somebody wants to know more.
+    let directives = if is_plain_level { format!("warn,atta={filter}") } else { filter.to_owned() };
+    let targets: Targets = directives.parse().map_err(|error| {
+        Failure::new(format!("what is to be logged is wrong ({filter:?}): {error}"))
+            .with_hint("say error, warn, info, debug, trace or off, or as in info,atta::worker=debug")
+    })?;
+    let is_coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let log = Log { format, is_coloured };
+    // Only tests start it twice, and then the first is as good.
+    let _ = tracing_subscriber::registry().with(log.with_filter(targets)).try_init();
+    Ok(())
+}
+
+struct Log {
+    format: LogFormat,
+    is_coloured: bool,
+}
+
+/// What a span or an event carries, in order.
+#[derive(Clone, Debug, Default)]
+struct Fields {
+    message: String,
+    values: Map<String, Value>,
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        // People know which worker they look at, and which attempt it is when it has failed.
+        let is_wanted = |key: &str| self.format == LogFormat::Json || key == "job" || key == "task";
+        for span in context.event_scope(event).into_iter().flatten() {
+            if let Some(outer) = span.extensions().get::<Fields>() {
+                for (key, value) in outer.values.iter().filter(|(key, _)| is_wanted(key)) {
+                    fields.values.entry(key.clone()).or_insert_with(|| value.clone());
+                }
+            }
+        }
+        event.record(&mut fields);
+        let time = Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true);
+        let mut line = match self.format {
+            LogFormat::Text => fields.into_text(&time, *event.metadata().level(), self.is_coloured),
+            LogFormat::Json => fields.into_json(&time, event),
+        };
+        line.push('\n');
+        // Nobody is left to tell.
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+impl Fields {
+    fn into_text(mut self, time: &str, level: Level, is_coloured: bool) -> String {
+        let (dim, colour, reset) =
+            if is_coloured { ("\x1b[2m", colour(level), "\x1b[0m") } else { ("", "", "") };
+        let mut line = format!("{dim}{time}{reset} {colour}{level:5}{reset} ");
+        // The worker's own name is the same in every line, and the level tells where a task has written.
+        for known in ["worker", "stream"] {
+            self.values.remove(known);
+        }
+        // An error may have several lines.
+        let error = self.values.remove_entry("error");
+        if let Some(task) = self.values.remove("task") {
+            line.push_str(&plain(&task));
+            if let Some(job) = self.values.remove("job") {
+                // A String takes whatever is written.
+                let _ = write!(line, " {}", plain(&job));
+            }
+            line.push_str(": ");
+        }
+        line.push_str(&tame(&self.message));
+        for (key, value) in self.values.iter().chain(error.as_ref().map(|(key, value)| (key, value))) {
+            let _ = write!(line, " {dim}{key}={reset}{}", tame(&plain(value)));
+        }
+        line
+    }
+
+    fn into_json(self, time: &str, event: &Event<'_>) -> String {
+        let mut object = Map::new();
+        object.insert("time".into(), time.into());
+        object.insert("level".into(), event.metadata().level().as_str().to_ascii_lowercase().into());
+        object.insert("message".into(), self.message.into());
+        object.insert("target".into(), event.metadata().target().into());
+        for (key, value) in self.values {
+            object.entry(key).or_insert(value);
+        }
+        Value::Object(object).to_string()
+    }
+
+    fn insert(&mut self, field: &Field, value: impl Into<Value>) {
+        let value = value.into();
+        if field.name() == "message" {
+            self.message = plain(&value);
+        } else {
+            self.values.insert(field.name().to_owned(), value);
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.insert(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.insert(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.insert(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.insert(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.insert(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.insert(field, value);
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+/// Further lines are indented, and what a task writes can't recolour the terminal or move its cursor.
+fn tame(text: &str) -> String {
+    let mut tamed = String::with_capacity(text.len());
+    for c in text.trim_end().chars() {
+        match c {
+            '\n' => tamed.push_str("\n    "),
+            '\t' => tamed.push(c),
+            c if c.is_control() => tamed.extend(c.escape_default()),
+            c => tamed.push(c),
+        }
+    }
+    tamed
+}
+
+fn colour(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "\x1b[31m",
+        Level::WARN => "\x1b[33m",
+        Level::INFO => "\x1b[32m",
+        _ => "\x1b[36m",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_task_and_job_first_and_is_tame() {
+        let mut fields = Fields { message: "two\nlines \x1b[2J".into(), ..Fields::default() };
+        for (key, value) in
+            [("worker", "w".into()), ("task", "hello".into()), ("job", 7.into()), ("a", 1.into())]
+        {
+            let value: Value = value;
+            fields.values.insert(key.into(), value);
+        }
+        let line = fields.into_text("now", Level::INFO, false);
+        assert_eq!(line, "now INFO  hello 7: two\n    lines \\u{1b}[2J a=1");
+    }
+}

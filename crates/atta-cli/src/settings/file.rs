@@ -1,0 +1,94 @@
+//! The settings file, `atta.toml`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::Span;
+use crate::args::{ClaimsChoice, LogFormat};
+use crate::output::Failure;
+
+/// The file that is read when none is named, if it is there.
+const NAME: &str = "atta.toml";
+
+/// What a settings file may say. Each key is described in docs/settings.md.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    pub(super) connection: Option<String>,
+    pub(super) schema: Option<String>,
+    pub(super) tasks: Option<PathBuf>,
+    pub(super) crontab: Option<PathBuf>,
+    pub(super) jobs: Option<usize>,
+    pub(super) max_pool_size: Option<usize>,
+    pub(super) poll_interval: Option<Span>,
+    pub(super) prepared_statements: Option<bool>,
+    pub(super) forbidden_flags: Option<Vec<String>>,
+    pub(super) claims: Option<ClaimsChoice>,
+    pub(super) hold_budget: Option<Span>,
+    pub(super) local_queue_size: Option<usize>,
+    pub(super) local_queue_ttl: Option<Span>,
+    pub(super) local_queue_refetch_delay: Option<Span>,
+    pub(super) local_queue_refetch_threshold: Option<usize>,
+    pub(super) complete_job_batch_delay: Option<Span>,
+    pub(super) fail_job_batch_delay: Option<Span>,
+    pub(super) shutdown_grace_period: Option<Span>,
+    pub(super) shutdown_abort_period: Option<Span>,
+    pub(super) interrupted_job_retry_delay: Option<Span>,
+    pub(super) recovery_threshold: Option<Span>,
+    pub(super) use_local_time: Option<bool>,
+    pub(super) time_limit: Option<Span>,
+    pub(super) time_limits: Option<BTreeMap<String, Span>>,
+    pub(super) kill_after: Option<Span>,
+    pub(super) log: Option<String>,
+    pub(super) log_format: Option<LogFormat>,
+
+    /// Where all this was read.
+    #[serde(skip)]
+    pub(super) path: PathBuf,
+}
+
+impl File {
+    /// Reads the file that was named, or `atta.toml` if there is one.
+    pub(crate) fn read(named: Option<&Path>) -> Result<File, Failure> {
+        let path = named.unwrap_or(Path::new(NAME));
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound && named.is_none() => {
+                return Ok(File::default());
+            }
+            Err(error) => {
+                return Err(Failure::new(format!(
+                    "can't read the settings file {}: {error}",
+                    path.display()
+                )));
+            }
+        };
+        let mut file: File = toml::from_str(&text).map_err(|error| explain(path, &error.to_string()))?;
+        file.resolve_paths(path);
+        Ok(file)
+    }
+
+    /// A relative path in the file starts from the file's folder, wherever the command is run.
+    fn resolve_paths(&mut self, path: &Path) {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for relative in [&mut self.tasks, &mut self.crontab].into_iter().flatten() {
+            *relative = folder.join(&*relative);
+        }
+        path.clone_into(&mut self.path);
+    }
+}
+
+fn explain(path: &Path, error: &str) -> Failure {
+    let failure =
+        Failure::new(format!("the settings file {} is wrong: {}", path.display(), error.trim_end()));
+    let is_code = path.extension().is_some_and(|extension| extension != "toml");
+    failure.with_hint(if is_code {
+        "atta's settings are TOML, not code; docs/settings.md has all keys"
+    } else {
+        "docs/settings.md has all keys"
+    })
+}

@@ -1,0 +1,59 @@
+//! Connection strings, fit to be shown.
+
+/// The connection string with every password blotted out: in a URL's user, in its parameters, in key=value pairs.
+pub(crate) fn without_secrets(text: &str) -> String {
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let (place, parameters) = match rest.split_once('?') {
+            Some((place, parameters)) => (place, Some(parameters)),
+            None => (rest, None),
+        };
+        // The last @ before the path: a password may contain one.
+        let authority_end = place.rfind('@').map_or(0, |at| at + 1);
+        let (user, host) = place.split_at(authority_end);
+        let user = match user.split_once(':') {
+            Some((name, _)) => format!("{name}:***@"),
+            None => user.to_owned(),
+        };
+        let parameters = parameters.map_or(String::new(), |list| {
+            let shown: Vec<String> = list.split('&').map(|pair| blot(pair, "=")).collect();
+            format!("?{}", shown.join("&"))
+        });
+        return format!("{scheme}://{user}{host}{parameters}");
+    }
+    if !text.contains('=') {
+        return text.to_owned();
+    }
+    // A quoted password may contain spaces, so whatever follows one is not shown.
+    match text.to_ascii_lowercase().find("password") {
+        Some(at) => format!("{}password=***", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+fn blot(pair: &str, sign: &str) -> String {
+    match pair.split_once(sign) {
+        Some((key, _)) if key.to_ascii_lowercase().contains("password") => format!("{key}{sign}***"),
+        _ => pair.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_shown_wherever_it_stands() {
+        for (text, shown) in [
+            ("postgres://me:s3cret@host:5432/app", "postgres://me:***@host:5432/app"),
+            ("postgres://me:s3@cret@host/app?sslmode=require", "postgres://me:***@host/app?sslmode=require"),
+            ("postgres://me@host/app", "postgres://me@host/app"),
+            ("postgres:///app?user=me&password=s3cret", "postgres:///app?user=me&password=***"),
+            ("host=here sslpassword='s3 cret' user=me", "host=here sslpassword=***"),
+            ("host=here password = s3cret", "host=here password=***"),
+            ("my_db", "my_db"),
+        ] {
+            assert_eq!(without_secrets(text), shown);
+            assert!(!without_secrets(text).contains("cret"));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The folder of tasks: a file is a task, in whatever language.
+//!
+//! Two ways to run one. An *executable* is started anew for each job and speaks Graphile Worker's protocol of
+//! environment and standard input. A *hosted* task is a function in a `.js`, `.ts` or `.py` file, loaded once by a host
+//! process of its language, which stays and takes many jobs at a time. Which file is which is decided in `discover.rs`.
+//!
+//! The folder is read once: to see a change, close it and open it anew.
+
+mod discover;
+mod executable;
+mod guard;
+mod host;
+mod lines;
+mod runtime;
+mod wire;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atta::WorkerOptions;
+
+use crate::output::Failure;
+use discover::{Found, Kind};
+use executable::Executable;
+use guard::Guard;
+use host::Host;
+use runtime::Runtime;
+
+/// What the folder needs to know.
+#[derive(Clone, Debug)]
+pub(crate) struct TasksSettings {
+    /// Where the tasks are.
+    pub(crate) folder: PathBuf,
+    /// How long a job of any task may run. `None`: as long as it likes.
+    pub(crate) time_limit: Option<Duration>,
+    /// The same for single tasks, by identifier; it goes before the one for all.
+    pub(crate) time_limits: HashMap<String, Duration>,
+    /// The time between a word to end (SIGTERM, an abort signal) and the end by force.
+    pub(crate) kill_after: Duration,
+    /// The connection string that hosted tasks' own connections use. Empty: what the environment says.
+    pub(crate) connection: String,
+    /// The schema that the jobs are in.
+    pub(crate) schema: String,
+    /// How many jobs run at a time, so that a host can be ready for as many.
+    pub(crate) concurrency: usize,
+}
+
+/// An open folder of tasks.
+pub(crate) struct TasksFolder {
+    tasks: Vec<Task>,
+    hosts: Vec<Arc<Host>>,
+    guard: Arc<Guard>,
+}
+
+struct Task {
+    identifier: String,
+    time_limit: Option<Duration>,
+    way: Way,
+}
+
+enum Way {
+    Executable(Arc<Executable>),
+    Hosted(Arc<Host>),
+}
+
+impl TasksFolder {
+    /// Reads the folder, and starts the hosts that its tasks need. Does not wait until they have loaded the tasks: a
+    /// task that can't be loaded is told of in the log, and fails its jobs.
+    pub(crate) async fn open(settings: TasksSettings) -> Result<TasksFolder, Failure> {
+        let found = discover::discover(&settings.folder)?;
+        let guard = Arc::new(Guard::new(settings.kill_after));
+        let mut opening = Opening { settings: &settings, guard, hosts: Vec::new() };
+        // All that are wanted must be there before the first is started.
+        for (runtime, tasks) in by_runtime(&found) {
+            let program = runtime.program()?;
+            let host = Host::new(program, tasks, &settings, opening.guard.clone());
+            opening.hosts.push((runtime, Arc::new(host)));
+        }
+        let tasks = found.into_iter().map(|found| opening.task(found)).collect();
+        let hosts: Vec<Arc<Host>> = opening.hosts.into_iter().map(|(_, host)| host).collect();
+        for host in &hosts {
+            host.start();
+        }
+        Ok(TasksFolder { tasks, hosts, guard: opening.guard })
+    }
+
+    /// The tasks that were found, in alphabetical order.
+    pub(crate) fn identifiers(&self) -> Vec<String> {
+        self.tasks.iter().map(|task| task.identifier.clone()).collect()
+    }
+
+    /// Has a worker run the jobs of all tasks in the folder.
+    pub(crate) fn define(&self, mut options: WorkerOptions) -> WorkerOptions {
+        for task in &self.tasks {
+            let limit = task.time_limit;
+            options = match &task.way {
+                Way::Executable(executable) => {
+                    let executable = executable.clone();
+                    options.define_raw_job(&task.identifier, move |ctx| executable.clone().run(ctx, limit))
+                }
+                Way::Hosted(host) => {
+                    let host = host.clone();
+                    options.define_raw_job(&task.identifier, move |ctx| host.clone().run(ctx, limit))
+                }
+            };
+        }
+        options
+    }
+
+    /// Ends the hosts, and whatever else was started and still runs. Call it when the worker has ended.
+    pub(crate) async fn close(self) {
+        for host in &self.hosts {
+            host.close().await;
+        }
+        self.guard.end_all();
+    }
+}
+
+/// What the tasks are put together from.
+struct Opening<'a> {
+    settings: &'a TasksSettings,
+    guard: Arc<Guard>,
+    hosts: Vec<(Runtime, Arc<Host>)>,
+}
+
+impl Opening<'_> {
+    fn task(&self, found: Found) -> Task {
+        let limits = &self.settings.time_limits;
+        let time_limit = limits.get(&found.identifier).copied().or(self.settings.time_limit);
+        let hosted = |runtime: &Runtime| self.hosts.iter().find(|(known, _)| known == runtime);
+        let way = match &found.kind {
+            Kind::Hosted(runtime) => hosted(runtime).map(|(_, host)| Way::Hosted(host.clone())),
+            Kind::Executable => None,
+        };
+        let way = way.unwrap_or_else(|| {
+            let (kill_after, guard) = (self.settings.kill_after, self.guard.clone());
+            Way::Executable(Arc::new(Executable { path: found.path, kill_after, guard }))
+        });
+        Task { identifier: found.identifier, time_limit, way }
+    }
+}
+
+/// The hosted tasks of each runtime: identifier and path.
+fn by_runtime(found: &[Found]) -> Vec<(Runtime, Vec<(String, PathBuf)>)> {
+    let mut runtimes: Vec<(Runtime, Vec<(String, PathBuf)>)> = Vec::new();
+    for task in found {
+        let Kind::Hosted(runtime) = &task.kind else { continue };
+        let entry = (task.identifier.clone(), task.path.clone());
+        match runtimes.iter_mut().find(|(known, _)| known == runtime) {
+            Some((_, tasks)) => tasks.push(entry),
+            None => runtimes.push((runtime.clone(), vec![entry])),
+        }
+    }
+    runtimes
+}

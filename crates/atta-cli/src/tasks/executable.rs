@@ -1,0 +1,245 @@
+//! A task that is a program, started anew for each job, by Graphile Worker's protocol: the job in the environment, the
+//! payload as JSON on standard input, and the exit code for an answer.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use atta::{Job, TaskError, WorkerContext};
+use chrono::SecondsFormat;
+use rustix::process::Signal;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, ChildStdin, Command};
+use tokio_util::sync::CancellationToken;
+
+use super::guard::{Group, Guard};
+use super::lines::{Tail, read_lines};
+use super::wire;
+
+/// How long the rest of the output may take when the program itself has ended: others may still have its pipes.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
+/// A program that is being written can't be started; the one who replaces it is done in a moment.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(25);
+
+#[derive(Debug)]
+pub(super) struct Executable {
+    pub(super) path: PathBuf,
+    pub(super) kill_after: Duration,
+    pub(super) guard: Arc<Guard>,
+}
+
+/// Why it was told to end.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    Not,
+    Shutdown,
+    TimeLimit(Duration),
+}
+
+impl Executable {
+    /// Runs it for one job. When the future is dropped, the whole process group is killed.
+    pub(super) async fn run(
+        self: Arc<Executable>,
+        ctx: WorkerContext,
+        limit: Option<Duration>,
+    ) -> Result<(), TaskError> {
+        let job = ctx.job();
+        let mut child = self
+            .spawn(job)
+            .await
+            .map_err(|error| TaskError::new(format!("can't start {}: {error}", self.path.display())))?;
+        let group = self.guard.watch(child.id());
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let tail = Tail::default();
+        let talk = async {
+            let feed = feed(stdin, job.payload_json());
+            let out = async {
+                if let Some(stdout) = stdout {
+                    read_lines(stdout, |line| log_stdout(job, line)).await;
+                }
+            };
+            let err = async {
+                if let Some(stderr) = stderr {
+                    read_lines(stderr, |line| {
+                        log_stderr(job, line);
+                        tail.push(line);
+                    })
+                    .await;
+                }
+            };
+            tokio::join!(feed, out, err);
+        };
+        tokio::pin!(talk);
+        let mut is_silent = false;
+        let ended = {
+            let watch = self.watch(&mut child, group.as_ref(), ctx.cancellation_token(), limit);
+            tokio::pin!(watch);
+            loop {
+                tokio::select! {
+                    ended = &mut watch => break ended,
+                    () = &mut talk, if !is_silent => is_silent = true,
+                }
+            }
+        };
+        let (status, told) = ended
+            .map_err(|error| TaskError::new(format!("can't wait for {}: {error}", self.path.display())))?;
+        if !is_silent {
+            // Whoever still has the pipes after that is ended below.
+            let _ = tokio::time::timeout(LAST_WORDS, &mut talk).await;
+        }
+        if let Some(group) = group
+            && group.end(self.kill_after).await
+        {
+            tracing::warn!(
+                parent: None,
+                job = job.id(),
+                task = job.task_identifier(),
+                "processes that the task left running were ended"
+            );
+        }
+        judge(status, told, &tail)
+    }
+
+    async fn spawn(&self, job: &Job) -> io::Result<Child> {
+        let mut command = self.command(Command::new(&self.path), job);
+        for _ in 0..BUSY_TRIES {
+            match command.spawn() {
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                // No format that the system knows, so a script without its first line: a shell's, by old custom.
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
+                    let mut shell = Command::new("/bin/sh");
+                    shell.arg(&self.path);
+                    command = self.command(shell, job);
+                }
+                spawned => return spawned,
+            }
+        }
+        command.spawn()
+    }
+
+    fn command(&self, mut command: Command, job: &Job) -> Command {
+        command
+            .env("GRAPHILE_WORKER_PAYLOAD_FORMAT", "json")
+            .env("GRAPHILE_WORKER_TASK_IDENTIFIER", job.task_identifier())
+            .env("GRAPHILE_WORKER_JOB_ID", job.id().to_string())
+            .env("GRAPHILE_WORKER_JOB_ATTEMPTS", job.attempts().to_string())
+            .env("GRAPHILE_WORKER_JOB_MAX_ATTEMPTS", job.max_attempts().to_string())
+            .env("GRAPHILE_WORKER_JOB_PRIORITY", job.priority().to_string())
+            .env("GRAPHILE_WORKER_JOB_RUN_AT", job.run_at().to_rfc3339_opts(SecondsFormat::Millis, true))
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        match job.key() {
+            Some(key) => command.env("GRAPHILE_WORKER_JOB_KEY", key),
+            None => command.env_remove("GRAPHILE_WORKER_JOB_KEY"),
+        };
+        command
+    }
+
+    /// Waits for the end, and sees to it when it does not come by itself.
+    async fn watch(
+        &self,
+        child: &mut Child,
+        group: Option<&Group>,
+        cancel: &CancellationToken,
+        limit: Option<Duration>,
+    ) -> io::Result<(ExitStatus, Told)> {
+        let time_is_up = async {
+            match limit {
+                Some(limit) => {
+                    tokio::time::sleep(limit).await;
+                    Told::TimeLimit(limit)
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let told = tokio::select! {
+            status = child.wait() => return status.map(|status| (status, Told::Not)),
+            told = time_is_up => told,
+            () = cancel.cancelled() => Told::Shutdown,
+        };
+        if let Some(group) = group {
+            group.signal(Signal::TERM);
+        }
+        if let Ok(status) = tokio::time::timeout(self.kill_after, child.wait()).await {
+            return status.map(|status| (status, told));
+        }
+        match group {
+            Some(group) => group.signal(Signal::KILL),
+            None => child.start_kill()?,
+        }
+        child.wait().await.map(|status| (status, told))
+    }
+}
+
+/// The payload as Graphile Worker sends it: one object with one member, on one line.
+async fn feed(stdin: Option<ChildStdin>, payload: &str) {
+    let Some(mut stdin) = stdin else { return };
+    let text = format!("{{\"payload\":{}}}", wire::compact(payload));
+    // A task that does not read it, or not to its end, does not need it.
+    let _ = stdin.write_all(text.as_bytes()).await;
+}
+
+fn log_stdout(job: &Job, line: &str) {
+    tracing::info!(parent: None, job = job.id(), task = job.task_identifier(), stream = "stdout", "{line}");
+}
+
+fn log_stderr(job: &Job, line: &str) {
+    tracing::error!(parent: None, job = job.id(), task = job.task_identifier(), stream = "stderr", "{line}");
+}
+
+fn judge(status: ExitStatus, told: Told, tail: &Tail) -> Result<(), TaskError> {
+    let how = describe(status);
+    let mut message = match told {
+        Told::TimeLimit(limit) => format!("the time limit of {limit:?} is over: {how}"),
+        Told::Shutdown | Told::Not if status.success() => return Ok(()),
+        Told::Shutdown => format!("ended by the worker's shutdown: {how}"),
+        Told::Not => how,
+    };
+    if let Some(tail) = tail.text() {
+        message.push_str("\nstderr:\n");
+        message.push_str(&tail);
+    }
+    Err(TaskError::new(message))
+}
+
+/// How a process ended.
+pub(super) fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(number)) => match signal_name(number) {
+            Some(name) => format!("killed by {name} (signal {number})"),
+            None => format!("killed by signal {number}"),
+        },
+        (None, None) => status.to_string(),
+    }
+}
+
+fn signal_name(number: i32) -> Option<&'static str> {
+    let names = [
+        (Signal::HUP, "SIGHUP"),
+        (Signal::INT, "SIGINT"),
+        (Signal::QUIT, "SIGQUIT"),
+        (Signal::ILL, "SIGILL"),
+        (Signal::ABORT, "SIGABRT"),
+        (Signal::BUS, "SIGBUS"),
+        (Signal::FPE, "SIGFPE"),
+        (Signal::KILL, "SIGKILL"),
+        (Signal::SEGV, "SIGSEGV"),
+        (Signal::PIPE, "SIGPIPE"),
+        (Signal::ALARM, "SIGALRM"),
+        (Signal::TERM, "SIGTERM"),
+        (Signal::SYS, "SIGSYS"),
+        (Signal::XCPU, "SIGXCPU"),
+        (Signal::XFSZ, "SIGXFSZ"),
+    ];
+    names.iter().find(|(signal, _)| signal.as_raw() == number).map(|(_, name)| *name)
+}

@@ -1,0 +1,165 @@
+//! Process groups: every child is the leader of one, so that it can be ended with all that it has started.
+//!
+//! The guard is a shell that waits at the other end of a pipe and knows the groups. The pipe closes when we end, in
+//! whatever way, `kill -9` included; what still runs then is ended by the guard. It sits in a process group of its own,
+//! so that Ctrl-C reaches us and not it.
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+
+/// How often is looked whether a group has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// `$1` is the time between SIGTERM and SIGKILL, in seconds.
+const SCRIPT: &str = r#"
+groups=
+while read -r word group; do
+  case $word in
+    add) groups="$groups $group" ;;
+    end) rest=
+      for one in $groups; do [ "$one" = "$group" ] || rest="$rest $one"; done
+      groups=$rest ;;
+  esac
+done
+[ -n "$groups" ] || exit 0
+for group in $groups; do kill -TERM "-$group"; done
+sleep "$1"
+for group in $groups; do kill -KILL "-$group"; done
+"#;
+
+/// Knows the groups of this process.
+#[derive(Debug)]
+pub(super) struct Guard {
+    kill_after: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    groups: HashSet<Pid>,
+    /// Started with the first group; without it, only an end that we notice ends the groups.
+    shell: Option<(Child, ChildStdin)>,
+    is_missing: bool,
+}
+
+impl Guard {
+    pub(super) fn new(kill_after: Duration) -> Guard {
+        Guard { kill_after, state: Mutex::default() }
+    }
+
+    /// Watches over the group of this leader.
+    pub(super) fn watch(self: &Arc<Guard>, leader: Option<u32>) -> Option<Group> {
+        let id = i32::try_from(leader?).ok().and_then(Pid::from_raw)?;
+        let mut state = self.lock();
+        state.groups.insert(id);
+        if state.shell.is_none() && !state.is_missing {
+            state.start(self.kill_after);
+        }
+        state.tell("add", id);
+        Some(Group { id, guard: self.clone() })
+    }
+
+    /// Ends by force whatever still runs.
+    pub(super) fn end_all(&self) {
+        let mut state = self.lock();
+        for id in std::mem::take(&mut state.groups) {
+            // It may have ended by itself.
+            let _ = kill_process_group(id, Signal::KILL);
+            state.tell("end", id);
+        }
+        if let Some((mut shell, pipe)) = state.shell.take() {
+            drop(pipe);
+            // It has nothing left to do and ends at once.
+            let _ = shell.wait();
+        }
+    }
+
+    fn forget(&self, id: Pid) {
+        let mut state = self.lock();
+        if state.groups.remove(&id) {
+            state.tell("end", id);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn start(&mut self, kill_after: Duration) {
+        let started = Command::new("/bin/sh")
+            .args(["-c", SCRIPT, "atta-guard", &kill_after.as_secs().max(1).to_string()])
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        match started {
+            Ok(mut shell) => self.shell = shell.stdin.take().map(|pipe| (shell, pipe)),
+            Err(error) => {
+                self.is_missing = true;
+                tracing::warn!(%error, "no shell to guard the processes of tasks: if this process is killed, they stay");
+            }
+        }
+    }
+
+    fn tell(&mut self, word: &str, id: Pid) {
+        if let Some((_, pipe)) = &mut self.shell {
+            // A guard that somebody has killed guards nothing; the groups are still ended by us.
+            let _ = pipe.write_all(format!("{word} {}\n", id.as_raw_nonzero()).as_bytes());
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.end_all();
+    }
+}
+
+/// A child and all that it has started. Killed with this value, unless it has ended.
+#[derive(Debug)]
+pub(super) struct Group {
+    id: Pid,
+    guard: Arc<Guard>,
+}
+
+impl Group {
+    pub(super) fn signal(&self, signal: Signal) {
+        // Gone already is as good.
+        let _ = kill_process_group(self.id, signal);
+    }
+
+    /// What the leader left running: SIGTERM, and after a while SIGKILL. Says whether there was anything.
+    pub(super) async fn end(self, kill_after: Duration) -> bool {
+        if !self.is_alive() {
+            return false;
+        }
+        self.signal(Signal::TERM);
+        let start = Instant::now();
+        while self.is_alive() && start.elapsed() < kill_after {
+            tokio::time::sleep(LOOK).await;
+        }
+        true
+        // Dropping it does the rest.
+    }
+
+    fn is_alive(&self) -> bool {
+        test_kill_process_group(self.id).is_ok()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        self.guard.forget(self.id);
+    }
+}

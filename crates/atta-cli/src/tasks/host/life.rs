@@ -1,0 +1,320 @@
+//! The life of one host process: start it, speak with it, listen to it, see it end.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use atta::{RawJobSpec, WorkerUtils};
+use rustix::process::Signal;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+
+use super::super::executable::describe;
+use super::super::lines::{Tail, read_lines};
+use super::super::wire::{self, Hello, HostedTask, NewJob, Said};
+use super::{Refusal, Shared};
+
+/// Moves the socket to file descriptor 3, so that whatever a task starts does not read it for standard input.
+const MOVE_SOCKET: &str = r#"exec "$@" 3<&0 </dev/null"#;
+
+/// How much is read at a time.
+const CHUNK: usize = 64 * 1024;
+
+/// A line from a host that is longer is no line: the payload of a job to add has to fit.
+const LONGEST_LINE: usize = 64 * 1024 * 1024;
+
+/// How long the last words may take when the process has ended: others may still have its pipes.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
+/// Starts a process and is with it until its end. Says how it ended.
+pub(super) async fn live(shared: &Shared) -> String {
+    let (child, socket) = match start(shared) {
+        Ok(started) => started,
+        Err(error) => {
+            // Nobody can take the jobs that wait: they fail, and are tried again later.
+            let path = shared.program.path.display();
+            let error = format!("can't start {path}: {error}");
+            shared.lock().sent_below = u64::MAX;
+            return error;
+        }
+    };
+    accompany(shared, child, socket).await
+}
+
+fn start(shared: &Shared) -> io::Result<(Child, UnixStream)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let program = &shared.program;
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", MOVE_SOCKET, "atta-host"]).arg(&program.path).args(&program.arguments);
+    if let Some(script) = program.script {
+        command.env("ATTA_HOST_SCRIPT", script);
+    }
+    let child = command
+        .process_group(0)
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    Ok((child, UnixStream::from_std(ours)?))
+}
+
+async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> String {
+    let group = shared.guard.watch(child.id());
+    let name = shared.program.name.as_str();
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let tail = Tail::default();
+    let (reader, writer) = socket.into_split();
+    let out = async {
+        if let Some(stdout) = stdout {
+            read_lines(stdout, |line| {
+                tracing::info!(parent: None, host = name, stream = "stdout", "{line}");
+            })
+            .await;
+        }
+    };
+    let err = async {
+        if let Some(stderr) = stderr {
+            read_lines(stderr, |line| {
+                tracing::warn!(parent: None, host = name, stream = "stderr", "{line}");
+                tail.push(line);
+            })
+            .await;
+        }
+    };
+    let listen = async { tokio::join!(listen(shared, reader), out, err) };
+    tokio::pin!(listen);
+    let speak = speak(shared, writer);
+    tokio::pin!(speak);
+    let mut is_silent = false;
+    let mut is_stuck = false;
+    let ended = loop {
+        tokio::select! {
+            ended = child.wait() => break Some(ended),
+            _ = &mut listen, if !is_silent => is_silent = true,
+            // When it returns, the socket has been closed for writing, and the process ends by itself.
+            () = &mut speak => break None,
+            () = shared.stuck.notified() => {
+                is_stuck = true;
+                match &group {
+                    Some(group) => group.signal(Signal::KILL),
+                    // It is ours, so it can be killed, if it has not ended.
+                    None => drop(child.start_kill()),
+                }
+            }
+        }
+    };
+    let ended = match ended {
+        Some(ended) => Some(ended),
+        None => {
+            let wait = async {
+                loop {
+                    tokio::select! {
+                        ended = child.wait() => break ended,
+                        _ = &mut listen, if !is_silent => is_silent = true,
+                    }
+                }
+            };
+            tokio::time::timeout(shared.kill_after, wait).await.ok()
+        }
+    };
+    if !is_silent {
+        // Results that it gave just before its end count.
+        let _ = tokio::time::timeout(LAST_WORDS, &mut listen).await;
+    }
+    // With all that its tasks have started.
+    drop(group);
+    let mut how = match ended {
+        _ if is_stuck => "a task ran past its time limit and blocked all others, so it was killed".to_owned(),
+        Some(Ok(status)) => describe(status),
+        Some(Err(error)) => format!("can't wait for it: {error}"),
+        None => "it did not end when it was told to, and was killed".to_owned(),
+    };
+    if let Some(tail) = tail.text() {
+        how.push_str("\nstderr:\n");
+        how.push_str(&tail);
+    }
+    how
+}
+
+/// Sends whatever there is, all at once, until the host is closed or does not listen any more.
+async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
+    let worker = shared.worker.get();
+    let hello = Hello {
+        tasks: shared
+            .tasks
+            .iter()
+            .map(|(identifier, path)| HostedTask { identifier, path: path.to_string_lossy() })
+            .collect(),
+        concurrency: shared.concurrency,
+        connection: &shared.connection,
+        schema: &shared.schema,
+        worker: worker.map(|worker| worker.id.as_str()),
+    };
+    let mut bytes = wire::hello(&hello);
+    let mut has_told = false;
+    loop {
+        let sent = tokio::select! {
+            sent = writer.write_all(&bytes) => sent,
+            () = shared.closing.cancelled() => return,
+        };
+        if sent.is_err() {
+            // It is dying, and its end says how.
+            return std::future::pending().await;
+        }
+        bytes.clear();
+        // One huge payload is not paid for ever after.
+        bytes.shrink_to(CHUNK);
+        let cancelled = async {
+            match shared.worker.get() {
+                Some(worker) if !has_told => worker.cancel.cancelled().await,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = shared.outgoing.notified() => {}
+            () = cancelled => {
+                has_told = true;
+                wire::abort_all(&mut bytes);
+            }
+            () = shared.closing.cancelled() => return,
+        }
+        let mut state = shared.lock();
+        bytes.append(&mut state.runs);
+        state.runs.shrink_to(CHUNK);
+        bytes.append(&mut state.words);
+        state.sent_below = state.next_run;
+    }
+}
+
+/// Takes in what the host says, until it has nothing more to say.
+async fn listen(shared: &Shared, mut reader: OwnedReadHalf) {
+    let mut adds = JoinSet::new();
+    let mut buffer = Vec::with_capacity(CHUNK);
+    let mut looked_at = 0;
+    loop {
+        tokio::select! {
+            read = reader.read_buf(&mut buffer) => match read {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            },
+            Some(added) = adds.join_next() => {
+                if let Ok(reply) = added {
+                    shared.lock().words.append(&mut { reply });
+                    shared.outgoing.notify_one();
+                }
+                continue;
+            }
+        }
+        let mut begin = 0;
+        while let Some(length) = buffer[looked_at..].iter().position(|byte| *byte == b'\n') {
+            let end = looked_at + length;
+            hear(shared, &buffer[begin..end], &mut adds);
+            begin = end + 1;
+            looked_at = begin;
+        }
+        buffer.drain(..begin);
+        looked_at = buffer.len();
+        if buffer.is_empty() {
+            buffer.shrink_to(CHUNK);
+        }
+        if buffer.len() > LONGEST_LINE {
+            tracing::error!(host = shared.program.name, "a line of the host has no end, and is left out");
+            buffer.clear();
+            looked_at = 0;
+        }
+    }
+}
+
+/// Whatever can't be understood is told and left out: a host may say more than we know.
+fn hear(shared: &Shared, line: &[u8], adds: &mut JoinSet<Vec<u8>>) {
+    shared.heard.fetch_add(1, Ordering::Relaxed);
+    let said: Said = match serde_json::from_slice(line) {
+        Ok(said) => said,
+        Err(error) => {
+            let start = String::from_utf8_lossy(&line[..line.len().min(200)]);
+            tracing::warn!(host = shared.program.name, %error, "the host said what is no word of ours: {start}");
+            return;
+        }
+    };
+    if let Some(runs) = &said.done {
+        for run in runs {
+            answer(shared, *run, Ok(()));
+        }
+    } else if let Some(run) = said.failed {
+        let error = said.error.unwrap_or_else(|| "the task failed and gave no reason".into());
+        answer(shared, run, Err(Refusal { error, items: said.items }));
+    } else if said.log.is_some() {
+        log(shared, &said);
+    } else if let (Some(call), Some(add)) = (said.call, said.add) {
+        let utils = shared.worker.get().map(|worker| worker.utils.clone());
+        let preserve_run_at = said.preserve_run_at;
+        adds.spawn(async move { wire::reply(call, add_jobs(utils, &add, preserve_run_at).await) });
+    } else if let Some(task) = said.unloaded {
+        let error = said.error.unwrap_or_default();
+        tracing::error!(
+            task,
+            host = shared.program.name,
+            "the task can't be loaded, so its jobs fail: {error}"
+        );
+    } else if let Some(version) = said.ready {
+        tracing::debug!(host = shared.program.name, version, "the host is ready");
+    } else if said.pong.is_none() {
+        let line = String::from_utf8_lossy(&line[..line.len().min(200)]);
+        tracing::warn!(host = shared.program.name, "the host said what we do not know: {line}");
+    }
+}
+
+fn answer(shared: &Shared, run: u64, answer: Result<(), Refusal>) {
+    let running = shared.lock().running.remove(&run);
+    match running {
+        // Whoever waited may have gone.
+        Some(running) => drop(running.answer.send(answer)),
+        // It was given up: its time was over, or the worker stopped.
+        None => tracing::debug!(host = shared.program.name, run, "a run ended that nobody waits for"),
+    }
+}
+
+async fn add_jobs(
+    utils: Option<WorkerUtils>,
+    add: &RawValue,
+    preserve_run_at: bool,
+) -> Result<Vec<atta::Job>, String> {
+    let jobs = wire::jobs_to_add(add, preserve_run_at)?;
+    let utils = utils.ok_or("jobs can be added only from within a task")?;
+    let added = match <[NewJob; 1]>::try_from(jobs) {
+        Ok([job]) => utils.add_raw_job(job.identifier, job.payload, job.spec).await.map(|added| vec![added]),
+        Err(jobs) => {
+            let jobs: atta::Result<Vec<RawJobSpec>> =
+                jobs.into_iter().map(|job| RawJobSpec::new(job.identifier, job.payload, job.spec)).collect();
+            match jobs {
+                Ok(jobs) => utils.add_raw_jobs(&jobs).await,
+                Err(error) => Err(error),
+            }
+        }
+    };
+    added.map_err(|error| error.to_string())
+}
+
+fn log(shared: &Shared, said: &Said) {
+    let whose = said
+        .run
+        .and_then(|run| shared.lock().running.get(&run).map(|running| (running.job, running.task.clone())));
+    let (job, task) = whose.unzip();
+    let (job, task) = (job, task.as_deref());
+    let message = said.message.as_deref().unwrap_or_default();
+    let meta = said.meta.as_deref().map(RawValue::get);
+    let host = task.is_none().then_some(shared.program.name.as_str());
+    match said.log.as_deref() {
+        Some("error") => tracing::error!(parent: None, job, task, host, meta, "{message}"),
+        Some("warn" | "warning") => tracing::warn!(parent: None, job, task, host, meta, "{message}"),
+        Some("debug") => tracing::debug!(parent: None, job, task, host, meta, "{message}"),
+        _ => tracing::info!(parent: None, job, task, host, meta, "{message}"),
+    }
+}

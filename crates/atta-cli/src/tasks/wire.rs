@@ -1,0 +1,302 @@
+//! The words between worker and host: one JSON object a line, as docs/hosts.md has them.
+
+use std::io::Write;
+
+use atta::{Job, JobKeyMode, JobSpec};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The version that the first line to a host names.
+const VERSION: u32 = 1;
+
+/// The first line to a host.
+#[derive(Serialize)]
+pub(super) struct Hello<'a> {
+    pub(super) tasks: Vec<HostedTask<'a>>,
+    pub(super) concurrency: usize,
+    pub(super) connection: &'a str,
+    pub(super) schema: &'a str,
+    pub(super) worker: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+pub(super) struct HostedTask<'a> {
+    pub(super) identifier: &'a str,
+    pub(super) path: std::borrow::Cow<'a, str>,
+}
+
+/// A job, without what is as it usually is. Times are microseconds since 1970.
+#[derive(Serialize)]
+struct JobWords<'a> {
+    id: IdWord,
+    attempts: i16,
+    run_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    updated_at: Option<i64>,
+    #[serde(skip_serializing_if = "is_usual_max_attempts")]
+    max_attempts: i16,
+    #[serde(skip_serializing_if = "is_zero")]
+    priority: i16,
+    #[serde(skip_serializing_if = "is_zero_revision")]
+    revision: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_queue_id: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    flags: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_identifier: Option<&'a str>,
+}
+
+/// An id as text, since not every language has integers of 64 bits.
+struct IdWord(i64);
+
+impl Serialize for IdWord {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+fn is_usual_max_attempts(count: &i16) -> bool {
+    *count == 25
+}
+
+fn is_zero(priority: &i16) -> bool {
+    *priority == 0
+}
+
+fn is_zero_revision(revision: &i32) -> bool {
+    *revision == 0
+}
+
+impl<'a> JobWords<'a> {
+    fn of(job: &'a Job) -> JobWords<'a> {
+        let (run_at, created_at, updated_at) = (job.run_at(), job.created_at(), job.updated_at());
+        let micros = |time: DateTime<Utc>| time.timestamp_micros();
+        JobWords {
+            id: IdWord(job.id()),
+            attempts: job.attempts(),
+            run_at: micros(run_at),
+            created_at: (created_at != run_at).then(|| micros(created_at)),
+            updated_at: (updated_at != created_at).then(|| micros(updated_at)),
+            max_attempts: job.max_attempts(),
+            priority: job.priority(),
+            revision: job.revision(),
+            key: job.key(),
+            queue_name: job.queue_name(),
+            job_queue_id: job.job_queue_id(),
+            last_error: job.last_error(),
+            flags: job.flags(),
+            task_identifier: None,
+        }
+    }
+}
+
+/// Writing to a Vec can't fail, and none of our words has a map with keys that are no text.
+const WRITTEN: &str = "these words can be written as JSON";
+
+/// `{"hello":1,…}`
+pub(super) fn hello(hello: &Hello) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        hello: u32,
+        #[serde(flatten)]
+        rest: &'a Hello<'a>,
+    }
+    let mut line = serde_json::to_vec(&Line { hello: VERSION, rest: hello }).expect(WRITTEN);
+    line.push(b'\n');
+    line
+}
+
+/// `{"run":…}`, for each job: so it is put together by hand, and the payload's text goes through as it is.
+pub(super) fn run(out: &mut Vec<u8>, run: u64, job: &Job) {
+    write!(out, "{{\"run\":{run},\"task\":").expect(WRITTEN);
+    serde_json::to_writer(&mut *out, job.task_identifier()).expect(WRITTEN);
+    out.extend_from_slice(b",\"payload\":");
+    one_line(out, job.payload_json());
+    out.extend_from_slice(b",\"job\":");
+    serde_json::to_writer(&mut *out, &JobWords::of(job)).expect(WRITTEN);
+    out.extend_from_slice(b"}\n");
+}
+
+/// `{"abort":[…]}`
+pub(super) fn abort(out: &mut Vec<u8>, run: u64) {
+    writeln!(out, "{{\"abort\":[{run}]}}").expect(WRITTEN);
+}
+
+/// `{"abort":true}`
+pub(super) fn abort_all(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"abort\":true}\n");
+}
+
+/// `{"worker":"…"}`
+pub(super) fn worker(out: &mut Vec<u8>, id: &str) {
+    writeln!(out, "{}", serde_json::json!({ "worker": id })).expect(WRITTEN);
+}
+
+/// `{"ping":true}`
+pub(super) fn ping(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"ping\":true}\n");
+}
+
+/// `{"reply":…}`: the jobs that were added, or why not.
+pub(super) fn reply(call: u64, result: Result<Vec<Job>, String>) -> Vec<u8> {
+    let mut out = Vec::new();
+    match result {
+        Err(error) => {
+            writeln!(out, "{}", serde_json::json!({ "reply": call, "error": error })).expect(WRITTEN);
+        }
+        Ok(jobs) => {
+            write!(out, "{{\"reply\":{call},\"result\":[").expect(WRITTEN);
+            for (position, job) in jobs.iter().enumerate() {
+                out.extend_from_slice(if position == 0 { b"{\"payload\":" } else { b",{\"payload\":" });
+                one_line(&mut out, job.payload_json());
+                out.extend_from_slice(b",\"job\":");
+                let words = JobWords { task_identifier: Some(job.task_identifier()), ..JobWords::of(job) };
+                serde_json::to_writer(&mut out, &words).expect(WRITTEN);
+                out.push(b'}');
+            }
+            out.extend_from_slice(b"]}\n");
+        }
+    }
+    out
+}
+
+/// JSON has no line breaks within strings, so those between its parts can be spaces.
+fn one_line(out: &mut Vec<u8>, json: &str) {
+    let from = out.len();
+    out.extend_from_slice(json.as_bytes());
+    for byte in &mut out[from..] {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+}
+
+/// JSON without the space between its parts.
+pub(super) fn compact(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let (mut in_string, mut is_escaped) = (false, false);
+    for letter in json.chars() {
+        if in_string {
+            out.push(letter);
+            in_string = is_escaped || letter != '"';
+            is_escaped = !is_escaped && letter == '\\';
+        } else if !letter.is_ascii_whitespace() {
+            out.push(letter);
+            in_string = letter == '"';
+        }
+    }
+    out
+}
+
+/// A line from a host: whatever it contains, the rest is left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Said {
+    /// The host is there: what it calls itself.
+    pub(super) ready: Option<String>,
+    /// A task that could not be loaded; with `error`.
+    pub(super) unloaded: Option<String>,
+    /// Runs that have ended well.
+    pub(super) done: Option<Vec<u64>>,
+    /// A run that has not; with `error`, or with `items`.
+    pub(super) failed: Option<u64>,
+    pub(super) error: Option<String>,
+    /// The items of a batch that failed.
+    pub(super) items: Option<Vec<FailedItem>>,
+    /// A level; with `message`, and maybe `run` and `meta`.
+    pub(super) log: Option<String>,
+    pub(super) message: Option<String>,
+    pub(super) run: Option<u64>,
+    pub(super) meta: Option<Box<RawValue>>,
+    /// The number of a call that wants a reply; with `add`.
+    pub(super) call: Option<u64>,
+    pub(super) add: Option<Box<RawValue>>,
+    pub(super) preserve_run_at: bool,
+    pub(super) pong: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct FailedItem {
+    pub(super) index: usize,
+    pub(super) error: String,
+}
+
+/// A job to add, under JavaScript's names or SQL's.
+#[derive(Deserialize)]
+struct Add {
+    identifier: String,
+    payload: Option<Box<RawValue>>,
+    #[serde(alias = "queueName")]
+    queue_name: Option<String>,
+    #[serde(alias = "runAt")]
+    run_at: Option<DateTime<Utc>>,
+    #[serde(alias = "maxAttempts")]
+    max_attempts: Option<i16>,
+    #[serde(alias = "jobKey")]
+    job_key: Option<String>,
+    #[serde(alias = "jobKeyMode")]
+    job_key_mode: Option<JobKeyMode>,
+    priority: Option<i16>,
+    flags: Option<Vec<String>>,
+}
+
+/// A job that a host wants to add.
+pub(super) struct NewJob {
+    pub(super) identifier: String,
+    pub(super) payload: Box<RawValue>,
+    pub(super) spec: JobSpec,
+}
+
+/// The jobs that a host wants to add.
+pub(super) fn jobs_to_add(add: &RawValue, preserve_run_at: bool) -> Result<Vec<NewJob>, String> {
+    let adds: Vec<Add> =
+        serde_json::from_str(add.get()).map_err(|error| format!("not a job that can be added: {error}"))?;
+    Ok(adds.into_iter().map(|add| job_to_add(add, preserve_run_at)).collect())
+}
+
+fn job_to_add(add: Add, preserve_run_at: bool) -> NewJob {
+    let keeps_time = preserve_run_at && add.job_key.is_some();
+    let spec = JobSpec {
+        queue_name: add.queue_name,
+        run_at: add.run_at,
+        max_attempts: add.max_attempts,
+        job_key: add.job_key,
+        job_key_mode: if keeps_time { Some(JobKeyMode::PreserveRunAt) } else { add.job_key_mode },
+        priority: add.priority,
+        flags: add.flags,
+    };
+    let payload = add.payload.unwrap_or_else(|| RawValue::from_string("{}".into()).expect("this is JSON"));
+    NewJob { identifier: add.identifier, payload, spec }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_space_between_the_parts_goes() {
+        let json = "{ \"a b\" : [1 , \"x \\\" y \\\\\" ,\n\ttrue ] }";
+        assert_eq!(compact(json), "{\"a b\":[1,\"x \\\" y \\\\\",true]}");
+        assert_eq!(compact(" null "), "null");
+    }
+
+    #[test]
+    fn jobs_are_added_under_names_of_javascript_or_sql() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let both = raw(r#"[{"identifier":"a","queueName":"q","runAt":"2026-01-01T00:00:00.000Z"},
+                           {"identifier":"b","payload":[1],"queue_name":"q","priority":3}]"#);
+        assert_eq!(jobs_to_add(&both, false).unwrap().len(), 2);
+        let error = jobs_to_add(&raw(r#"[{"identifier":"a","priority":100000}]"#), false).err().unwrap();
+        assert!(error.starts_with("not a job that can be added: "), "{error}");
+    }
+}

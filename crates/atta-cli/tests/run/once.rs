@@ -1,0 +1,105 @@
+//! `--once`, `--schema-only`, `--cleanup`: what a run does, and how it ends.
+
+use serde_json::Value;
+use testkit::Database;
+
+use crate::{Folder, add, jobs, run};
+
+#[tokio::test]
+async fn runs_what_is_due_and_ends() {
+    let (db, folder) = (Database::empty().await, Folder::with_hello());
+    folder.script("fail", "echo no luck >&2; exit 3");
+    let schema_only = folder.atta(&["-c", &db.url(), "--schema-only"]);
+    assert_eq!((schema_only.code, schema_only.out.as_str()), (0, ""), "{}", schema_only.err);
+    add(&db, "hello", "").await;
+    add(&db, "hello", ", run_at := now() + interval '1 hour'").await;
+    add(&db, "fail", "").await;
+    // A crontab has no part in it, not even a wrong one.
+    folder.write("crontab", "nonsense");
+    let once = folder.atta(&["-c", &db.url(), "--once"]);
+    assert_eq!((once.code, once.out.as_str()), (0, ""), "{}", once.err);
+    assert!(once.err.contains("INFO  hello 1: hello from job 1\n"), "{}", once.err);
+    assert!(once.err.contains("ERROR fail 3: job failed"), "{}", once.err);
+    assert!(!once.err.contains('\x1b'), "colour only on a terminal: {}", once.err);
+    assert_eq!(jobs(&db, "attempts = 0 and task_identifier = 'hello'").await, 1);
+    assert_eq!(jobs(&db, "attempts = 1 and task_identifier = 'fail' and locked_at is null").await, 1);
+    assert_eq!(jobs(&db, "true").await, 2);
+}
+
+#[tokio::test]
+async fn jobs_run_side_by_side_and_flags_keep_some_away() {
+    let (db, folder) = (Database::migrated().await, Folder::new());
+    // Each waits for the other.
+    folder.script(
+        "meet",
+        "touch met.$GRAPHILE_WORKER_JOB_ID\nuntil [ -e met.1 -a -e met.2 ]; do sleep 0.01; done",
+    );
+    add(&db, "meet", "").await;
+    add(&db, "meet", "").await;
+    add(&db, "meet", ", flags := '{big}'").await;
+    add(&db, "meet", ", flags := '{strange}'").await;
+    let words = ["-j", "2", "--forbidden-flag", "big", "--forbidden-flag", "strange", "--claims", "durable"];
+    let once = folder.atta(&[&["-c", &db.url(), "--once"], &words[..]].concat());
+    assert_eq!(once.code, 0, "{}", once.err);
+    assert_eq!(jobs(&db, "true").await, 2);
+}
+
+#[tokio::test]
+async fn the_settings_file_is_enough() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    std::fs::rename(folder.path.join("tasks"), folder.path.join("work")).unwrap();
+    folder.write(
+        "atta.toml",
+        &format!(
+            "connection = '{}'\ntasks = 'work'\nlog_format = 'json'\nrecovery_threshold = '10s'\n\
+             local_queue_size = 10\nlocal_queue_ttl = '1m'\nlocal_queue_refetch_delay = '10ms'\n\
+             shutdown_grace_period = '1m'\n[time_limits]\nhello = '1m'\n",
+            db.url()
+        ),
+    );
+    add(&db, "hello", "").await;
+    let once = folder.atta(&["--once"]);
+    assert_eq!(once.code, 0, "{}", once.err);
+    assert_eq!(jobs(&db, "true").await, 0);
+    let lines: Vec<Value> = once.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let done = lines.iter().find(|line| line["message"] == "job completed").unwrap();
+    assert_eq!((&done["task"], &done["job"], &done["level"]), (&"hello".into(), &1.into(), &"info".into()));
+    assert!(chrono::DateTime::parse_from_rfc3339(done["time"].as_str().unwrap()).is_ok());
+    // The connection of the file is every command's.
+    assert_eq!(folder.atta(&["migrate"]).out, "schema \"graphile_worker\" is up to date\n");
+}
+
+#[tokio::test]
+async fn the_log_is_as_loud_as_asked_for() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    let log = |level: &str| run(folder.command(&["-c", &db.url(), "--once"]).env("ATTA_LOG", level)).err;
+    assert_eq!(log("error"), "");
+    assert_eq!(log("off"), "");
+    assert!(log("info").contains("worker started"));
+    let wrong = log("loud");
+    assert!(
+        wrong.contains("what is to be logged is wrong (\"loud\")") && wrong.contains("hint: say error"),
+        "{wrong}"
+    );
+}
+
+#[tokio::test]
+async fn clean_up_keeps_the_tasks_of_the_folder() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    let client = db.client().await;
+    for task in ["hello", "forgotten", "dead"] {
+        add(&db, task, ", max_attempts := 1").await;
+    }
+    client
+        .batch_execute(
+            "select graphile_worker.complete_jobs(array[1, 2]); select graphile_worker.permanently_fail_jobs(array[3])",
+        )
+        .await
+        .unwrap();
+    let cleanup = folder.atta(&["-c", &db.url(), "--cleanup", "DELETE_PERMAFAILED_JOBS,GC_TASK_IDENTIFIERS"]);
+    assert_eq!(cleanup.code, 0, "{}", cleanup.err);
+    assert_eq!(jobs(&db, "true").await, 0);
+    let rows = client.query("select identifier from graphile_worker._private_tasks", &[]).await.unwrap();
+    let names: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(names, ["hello"]);
+}

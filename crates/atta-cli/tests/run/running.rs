@@ -1,0 +1,89 @@
+//! A worker that stays: signals, crontab, a log that nobody reads any more.
+
+use std::process::Stdio;
+
+use testkit::{Database, Process, Signal, wait_for};
+
+use crate::{Folder, add, jobs, wait_for_file};
+
+/// Runs until the file `go` is there, and leaves `done`.
+const WAITS: &str = "touch begun\nuntil [ -e go ]; do sleep 0.02; done\ntouch done";
+
+#[tokio::test]
+async fn a_signal_lets_the_running_job_finish() {
+    let (db, folder) = (Database::migrated().await, Folder::new());
+    folder.script("wait", WAITS);
+    folder.write("atta.toml", "shutdown_grace_period = '2m'");
+    let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url()]));
+    worker.says("worker started").await;
+    add(&db, "wait", "").await;
+    wait_for_file(&folder.path.join("begun"), true).await;
+    worker.process.signal(Signal::Terminate);
+    worker.says("SIGTERM: letting running jobs finish").await;
+    add(&db, "wait", "").await;
+    folder.write("go", "");
+    assert_eq!(worker.code().await, Some(0), "{}", worker.log());
+    assert!(folder.has("done"));
+    assert_eq!((jobs(&db, "true").await, jobs(&db, "attempts = 0 and locked_at is null").await), (1, 1));
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once_and_the_job_keeps_its_attempt() {
+    let (db, folder) = (Database::migrated().await, Folder::new());
+    folder.script("wait", WAITS);
+    folder.write("atta.toml", "shutdown_grace_period = '2m'");
+    let mut worker = folder.start("log", &mut folder.command(&["run", "-c", &db.url()]));
+    add(&db, "wait", "").await;
+    wait_for_file(&folder.path.join("begun"), true).await;
+    worker.process.signal(Signal::Terminate);
+    worker.says("SIGTERM: letting running jobs finish").await;
+    worker.process.signal(Signal::Terminate);
+    assert_eq!(worker.code().await, Some(1), "{}", worker.log());
+    assert!(!folder.has("done"));
+    assert_eq!(jobs(&db, "attempts = 0 and locked_at is null").await, 1);
+}
+
+#[tokio::test]
+async fn it_waits_for_a_database_that_does_not_answer_and_still_hears_signals() {
+    let folder = Folder::with_hello();
+    let mut worker = folder.start("log", &mut folder.command(&["-c", "postgres://nobody@127.0.0.1:1/app"]));
+    worker.says("the database does not answer, trying again").await;
+    worker.process.signal(Signal::Terminate);
+    assert_eq!(worker.code().await, Some(1), "{}", worker.log());
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_does_not_stop_it() {
+    let (db, folder) = (Database::migrated().await, Folder::new());
+    folder.script("mark", "echo some text; touch marked.$GRAPHILE_WORKER_JOB_ID");
+    let mut reader = std::process::Command::new("head")
+        .args(["-n", "1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pipe = reader.stdin.take().unwrap();
+    let mut worker = Process::start(folder.command(&["-c", &db.url()]).stderr(Stdio::from(pipe)));
+    reader.wait().unwrap();
+    for id in 1..=3 {
+        add(&db, "mark", "").await;
+        wait_for_file(&folder.path.join(format!("marked.{id}")), true).await;
+    }
+    wait_for("the jobs to be done", || async { (jobs(&db, "true").await == 0).then_some(()) }).await;
+    worker.signal(Signal::Terminate);
+    assert_eq!(worker.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn the_crontab_is_taken_up_and_makes_up_for_what_was_missed() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    let known = "insert into graphile_worker._private_known_crontabs (identifier, known_since)
+        values ('greeting', now() - interval '90 seconds')";
+    db.client().await.execute(known, &[]).await.unwrap();
+    folder.write("crontab", "* * * * * hello ?id=greeting&fill=2m {name: 'cron'}\n0 0 * * * no_such_task\n");
+    let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url()]));
+    worker.says("the crontab adds jobs of \"no_such_task\", and there is no such task in tasks").await;
+    worker.says("hello from job").await;
+    worker.process.signal(Signal::Terminate);
+    assert_eq!(worker.code().await, Some(0), "{}", worker.log());
+}

@@ -1,0 +1,86 @@
+//! Hosts that die, talk nonsense, or come from the user.
+
+use std::process::Command;
+
+use testkit::wait_for;
+
+use crate::log;
+use crate::support::{Folder, add, count_jobs, database, last_error, options, run_once};
+use crate::tasks::TasksFolder;
+
+#[tokio::test]
+async fn a_killed_host_fails_its_jobs_and_later_ones_run() {
+    let (db, client) = database().await;
+    let folder = Folder::new()
+        .file("hangs.js", "module.exports = (payload, { logger }) => new Promise(() => { logger.info(`pid of ${payload.name} ${process.pid}`); });")
+        .file("quick.js", "module.exports = (payload, { logger }) => { logger.info('quick after the kill'); };")
+        .file("hangs_too.py", "import os, time\ndef task(payload, helpers):\n    helpers.logger.info(f\"pid of {payload['name']} {os.getpid()}\")\n    time.sleep(600)\n");
+    let tasks = TasksFolder::open(folder.settings(&db)).await.unwrap();
+    let worker = tasks.define(options(&db)).init().await.unwrap();
+    let handle = worker.handle();
+    let running = tokio::spawn(async move { worker.run().await });
+    for (task, name) in [("hangs", "node"), ("hangs_too", "python")] {
+        let job = add(&client, task, &format!(r#"{{"name":"{name}"}}"#)).await;
+        let text = format!("pid of {name} ");
+        let line = wait_for("the task to run", || async { log::lines_with(&text).pop() }).await;
+        let pid = line.message.trim_start_matches(&text).to_owned();
+        assert!(Command::new("/bin/sh").args(["-c", &format!("kill -9 {pid}")]).status().unwrap().success());
+        let error = wait_for("the job to fail", || async {
+            let sql = "select last_error from graphile_worker.jobs where id = $1";
+            client.query_one(sql, &[&job]).await.unwrap().get::<_, Option<String>>(0)
+        })
+        .await;
+        let wanted = format!("the {name} host that ran the task has died: killed by SIGKILL (signal 9)");
+        assert_eq!(error, wanted);
+    }
+    add(&client, "quick", "{}").await;
+    wait_for("a later job to run", || async { log::lines_with("quick after the kill").pop() }).await;
+    handle.request_shutdown();
+    tokio::time::timeout(testkit::DEADLINE, running).await.unwrap().unwrap().unwrap();
+    tasks.close().await;
+}
+
+#[tokio::test]
+async fn a_task_that_ends_its_host_fails_with_what_it_wrote() {
+    let (db, client) = database().await;
+    let task = "module.exports = () => new Promise(() => { setTimeout(() => { throw new Error('out of nowhere'); }); });";
+    let folder = Folder::new().file("throws.js", task);
+    add(&client, "throws", "{}").await;
+    run_once(&db, &folder).await;
+    let error = last_error(&client).await;
+    assert!(error.starts_with("the node host that ran the task has died: exit code 1\nstderr:\n"), "{error}");
+    assert!(error.contains("Error: out of nowhere"), "{error}");
+}
+
+#[tokio::test]
+async fn nonsense_on_the_wire_is_told_and_left_out() {
+    let (db, client) = database().await;
+    let task = "module.exports = async (payload, { addJob }) => {
+      const fs = require('node:fs');
+      fs.writeSync(3, 'not a word\\n{\"what\":1}\\n\\xff\\n{\"done\":[999999]}\\n');
+      await addJob('after', {});
+    };";
+    let folder = Folder::new().file("talks.js", task);
+    add(&client, "talks", "{}").await;
+    run_once(&db, &folder).await;
+    let sql = "select task_identifier from graphile_worker.jobs";
+    let left: String = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(left, "after");
+    assert!(!log::lines_with("what is no word of ours: not a word").is_empty());
+    assert!(!log::lines_with(r#"what we do not know: {"what":1}"#).is_empty());
+}
+
+#[tokio::test]
+async fn what_a_task_starts_reads_no_words_and_its_output_is_logged() {
+    let (db, client) = database().await;
+    let task = "module.exports = () => {
+      require('node:child_process').execSync('cat; echo said by a child', { stdio: 'inherit' });
+    };";
+    let folder = Folder::new().file("starts.js", task);
+    for _ in 0..5 {
+        add(&client, "starts", "{}").await;
+    }
+    run_once(&db, &folder).await;
+    assert_eq!(count_jobs(&client).await, 0);
+    assert_eq!(log::lines_with("said by a child").len(), 5);
+}

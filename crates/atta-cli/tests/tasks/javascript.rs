@@ -1,0 +1,213 @@
+//! Tasks in JavaScript.
+
+use std::time::Duration;
+
+use crate::log;
+use crate::support::{Folder, add, count_jobs, database, last_error, options, run_once, run_once_with};
+use crate::tasks::TasksFolder;
+
+/// As the quickstart of Graphile Worker has it.
+const HELLO: &str = "// tasks/hello.js
+module.exports = async (payload, helpers) => {
+  const { name } = payload;
+  helpers.logger.info(`Hello, ${name}`);
+};
+";
+
+#[tokio::test]
+async fn the_quickstart_runs_as_it_stands() {
+    let (db, client) = database().await;
+    let folder = Folder::new().file("hello.js", HELLO);
+    client
+        .execute("select graphile_worker.add_job('hello', json_build_object('name', 'Bobby Tables'))", &[])
+        .await
+        .unwrap();
+    run_once(&db, &folder).await;
+    assert_eq!(count_jobs(&client).await, 0);
+    let line = &log::lines_with("Hello, Bobby Tables")[0];
+    assert_eq!((line.level.as_str(), line.job, line.task.as_deref()), ("INFO", Some(1), Some("hello")));
+}
+
+#[tokio::test]
+async fn every_kind_of_module_is_loaded() {
+    let (db, client) = database().await;
+    let say = |kind: &str| format!("(payload, {{ logger }}) => logger.info('module kind {kind}')");
+    let folder = Folder::new()
+        .file("a/common.js", &format!("module.exports = {}", say("common")))
+        .file("a/cjs.cjs", &format!("module.exports = {}", say("cjs")))
+        .file("a/esm.mjs", &format!("export default {}", say("esm")))
+        .file("a/compiled.js", &format!("exports.__esModule = true; exports.default = {}", say("compiled")))
+        .file("typed/package.json", r#"{"type":"module"}"#)
+        .file("typed/module.js", &format!("import 'node:fs'; export default {}", say("typed")));
+    for task in ["a/common", "a/cjs", "a/esm", "a/compiled", "typed/module"] {
+        add(&client, task, "{}").await;
+    }
+    run_once(&db, &folder).await;
+    assert_eq!(count_jobs(&client).await, 0);
+    for kind in ["common", "cjs", "esm", "compiled", "typed"] {
+        assert_eq!(log::lines_with(&format!("module kind {kind}")).len(), 1, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_comes_with_its_message_first_and_its_place() {
+    let (db, client) = database().await;
+    let task = "module.exports = async () => { throw new Error('no such user', { cause: 'the cause' }); }";
+    let folder = Folder::new().file("fails.js", task);
+    add(&client, "fails", "{}").await;
+    run_once(&db, &folder).await;
+    let error = last_error(&client).await;
+    assert!(error.starts_with("no such user\n    at "), "{error}");
+    assert!(error.contains("fails.js:1:") && error.ends_with("caused by: the cause"), "{error}");
+}
+
+#[tokio::test]
+async fn a_task_that_can_not_be_loaded_fails_its_jobs_and_no_others() {
+    let (db, client) = database().await;
+    let folder = Folder::new()
+        .file("hello.js", HELLO)
+        .file("wrong.js", "module.exports = {};")
+        .file("broken.js", "module.exports = (;");
+    add(&client, "hello", r#"{"name":"beside the broken"}"#).await;
+    add(&client, "wrong", "{}").await;
+    run_once(&db, &folder).await;
+    assert!(last_error(&client).await.contains("does not export a function"));
+    assert_eq!(log::lines_with("Hello, beside the broken").len(), 1);
+    let told = log::lines_with("the task can't be loaded");
+    assert!(told.iter().any(|line| line.task.as_deref() == Some("broken")), "{told:?}");
+}
+
+#[tokio::test]
+async fn helpers_know_the_job_and_add_others() {
+    let (db, client) = database().await;
+    let task = r#"
+module.exports = async (payload, helpers) => {
+  const { job, addJob, addJobs, logger } = { ...helpers };
+  const assert = require("node:assert");
+  assert.strictEqual(job.id, "1");
+  assert.strictEqual(job.task_identifier, "first");
+  assert.deepStrictEqual(job.payload, payload);
+  assert.strictEqual(job.run_at.toISOString(), "2026-01-02T03:04:05.678Z");
+  assert.strictEqual(job.attempts, 1);
+  assert.strictEqual(job.max_attempts, 3);
+  assert.strictEqual(job.priority, -5);
+  assert.strictEqual(job.key, "k");
+  assert.deepStrictEqual(job.flags, { red: true });
+  assert.strictEqual(job.last_error, null);
+  assert.ok(job.locked_by.startsWith("atta-"));
+  assert.strictEqual(await helpers.getQueueName(), "q");
+  const added = await addJob("second", { text: "é\n\"\\" }, { jobKey: "once", priority: 3, maxAttempts: 2,
+    runAt: new Date("2030-01-01T00:00:00Z"), queueName: "later", flags: ["blue"] });
+  assert.strictEqual(added.task_identifier, "second");
+  assert.strictEqual(added.key, "once");
+  assert.deepStrictEqual(added.payload, { text: "é\n\"\\" });
+  const many = await addJobs([{ identifier: "third", payload: [1] }, { identifier: "third", queueName: "x" }]);
+  assert.strictEqual(many.length, 2);
+  await assert.rejects(addJob("x".repeat(200), {}), /128/);
+  await assert.rejects(addJob("third", {}, { priority: 1e6 }), /can be added/);
+  await assert.rejects(helpers.query("select 1"), /npm install pg/);
+  logger.scope({ step: 2 }).warn("scoped words", { more: [1] });
+  console.log("printed\nin two lines of first");
+};
+"#;
+    let folder = Folder::new().file("first.js", task);
+    let sql = "select graphile_worker.add_job('first', '{\"a\":1}', queue_name => 'q', max_attempts => 3,
+                 priority => -5, job_key => 'k', flags => array['red'],
+                 run_at => '2026-01-02 03:04:05.678901Z')";
+    client.execute(sql, &[]).await.unwrap();
+    run_once(&db, &folder).await;
+    let sql = "select coalesce(last_error, task_identifier || ' ' || coalesce(queue_name, '-') || ' ' || priority
+                 || ' ' || max_attempts || ' ' || coalesce(flags::text, '-')) from graphile_worker.jobs order by id";
+    let rows = client.query(sql, &[]).await.unwrap();
+    let left: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(left, ["second later 3 2 {\"blue\": true}", "third - 0 25 -", "third x 0 25 -"]);
+    let scoped = &log::lines_with("scoped words")[0];
+    assert_eq!((scoped.level.as_str(), scoped.job), ("WARN", Some(1)));
+    assert_eq!(scoped.meta.as_deref(), Some(r#"{"step":2,"more":[1]}"#));
+    let printed = &log::lines_with("in two lines of first")[0];
+    assert_eq!((printed.job, printed.task.as_deref()), (Some(1), Some("first")));
+}
+
+#[tokio::test]
+async fn only_the_items_of_a_batch_that_failed_are_left() {
+    let (db, client) = database().await;
+    let task = "module.exports = (items) => items.map(async (item) => {
+      if (item.n % 2) throw new Error(`odd ${item.n}`);
+    });";
+    let folder =
+        Folder::new().file("batch.js", task).file("other.js", "module.exports = async () => ['one']");
+    add(&client, "batch", r#"[{"n":1,"big":12345678901234567890},{"n":2},{"n":3},{"n":4}]"#).await;
+    add(&client, "batch", r#"[{"n":2},{"n":4}]"#).await;
+    add(&client, "other", "[1,2,3]").await;
+    run_once(&db, &folder).await;
+    assert_eq!(last_error(&client).await, "Batch failures:\nodd 1\nodd 3");
+    let sql = "select payload::text from graphile_worker._private_jobs";
+    let payload: String = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(payload, r#"[{"n":1,"big":12345678901234567890},{"n":3}]"#);
+    assert_eq!(log::lines_with("gave back 1 results for 3 items").len(), 1);
+}
+
+#[tokio::test]
+async fn a_megabyte_of_anything_goes_through() {
+    let (db, client) = database().await;
+    let task = "module.exports = async ({ text }, { addJob }) => { await addJob('copy', { text }); };";
+    let folder = Folder::new().file("big.js", task);
+    let text = "é\"\\\n\u{1f41c}\u{2028}".repeat(100_000);
+    add(&client, "big", &serde_json::json!({ "text": text }).to_string()).await;
+    run_once(&db, &folder).await;
+    let sql = "select payload->>'text' from graphile_worker._private_jobs";
+    let copy: String = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert!(copy == text);
+}
+
+#[tokio::test]
+async fn a_shutdown_fires_the_abort_signal() {
+    let (db, client) = database().await;
+    let task = "module.exports = (payload, { abortSignal, logger }) => new Promise((resolve, reject) => {
+      logger.info('waits for the abort');
+      abortSignal.addEventListener('abort', () => { logger.info('heard the abort'); reject(abortSignal.reason); });
+    });";
+    let folder = Folder::new().file("waits.js", task);
+    add(&client, "waits", "{}").await;
+    let tasks = TasksFolder::open(folder.settings(&db)).await.unwrap();
+    let worker =
+        tasks.define(options(&db)).shutdown_grace_period(Duration::from_millis(50)).init().await.unwrap();
+    let handle = worker.handle();
+    let running = tokio::spawn(async move { worker.run().await });
+    testkit::wait_for("the task to wait", || async {
+        (!log::lines_with("waits for the abort").is_empty()).then_some(())
+    })
+    .await;
+    handle.request_shutdown();
+    tokio::time::timeout(testkit::DEADLINE, running).await.unwrap().unwrap().unwrap();
+    tasks.close().await;
+    assert_eq!(log::lines_with("heard the abort").len(), 1);
+    let row = client.query_one("select attempts, last_error from graphile_worker.jobs", &[]).await.unwrap();
+    assert_eq!((row.get::<_, i16>(0), row.get::<_, Option<String>>(1)), (0, None));
+}
+
+#[tokio::test]
+async fn a_time_limit_is_told_and_a_task_that_blocks_the_host_does_not_block_for_ever() {
+    let (db, client) = database().await;
+    let folder = Folder::new()
+        .file("waits.js", "module.exports = () => new Promise(() => {});")
+        .file("blocks.js", "module.exports = () => { for (;;) {} };")
+        .file("quick.js", "module.exports = () => {};");
+    let mut settings = folder.settings(&db);
+    settings.time_limit = Some(Duration::from_millis(1500));
+    settings.kill_after = Duration::from_millis(400);
+    add(&client, "waits", "{}").await;
+    run_once_with(&db, settings.clone()).await;
+    assert_eq!(last_error(&client).await, "the time limit of 1.5s is over");
+    client.execute("truncate graphile_worker._private_jobs", &[]).await.unwrap();
+    add(&client, "blocks", "{}").await;
+    run_once_with(&db, settings.clone()).await;
+    assert_eq!(last_error(&client).await, "the time limit of 1.5s is over");
+    client.execute("truncate graphile_worker._private_jobs", &[]).await.unwrap();
+    // The first of them has its own limit; the second is held up by it until the host is killed, and tried again.
+    settings.time_limit = None;
+    settings.time_limits.insert("blocks".into(), Duration::from_millis(500));
+    add(&client, "blocks", "{}").await;
+    run_once_with(&db, settings).await;
+    assert_eq!(last_error(&client).await, "the time limit of 500ms is over");
+}

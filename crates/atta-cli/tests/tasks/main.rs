@@ -1,0 +1,21 @@
+//! The folder of tasks: real programs, real hosts, a real worker.
+//!
+//! The module is taken in as it is, so that a test can drive it without the commands around it.
+#![allow(missing_docs)]
+
+#[allow(dead_code, reason = "the binary uses all of it")]
+#[path = "../../src"]
+mod binary {
+    pub(crate) mod output;
+    pub(crate) mod tasks;
+}
+pub(crate) use binary::{output, tasks};
+
+mod beside_node;
+mod executables;
+mod hosts;
+mod javascript;
+mod log;
+mod python;
+mod rough;
+mod support;

@@ -1,0 +1,436 @@
+//! Where the database is and how to get to it: from a connection string, files and the environment to settings that say
+//! everything. Read as libpq does, so that what works with `psql` works here.
+//!
+//! Nothing connects here: that is [`super::connect`]. Passwords and certificates are read from their files at each
+//! connection, so that a worker that runs for months finds the new ones.
+
+mod parse;
+mod options;
+mod service;
+pub(crate) mod passfile;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio_postgres::config::{ChannelBinding, Host};
+use tokio_postgres::{Client, Config};
+
+use super::connect;
+use super::tls::TlsSettings;
+use crate::{Error, Result};
+use options::Options;
+
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A connection that hangs is a lost one: half a minute is what a worker may be silent for.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// Where the database is and how to get to it.
+///
+/// Everything is read as libpq does: a URL (`postgres://user@host:5432/database`), `key=value` pairs or the bare name of
+/// a database, completed by a service file, the `PG*` variables, the passfile and the certificates in `~/.postgresql`.
+/// What is shown of it never has the password in it.
+///
+/// ```
+/// # fn main() -> atta::Result<()> {
+/// let settings = atta::ConnectionSettings::new("postgres://me:secret@db.example/app?sslmode=disable")?;
+/// assert_eq!(settings.to_string(), "postgres://me@db.example:5432/app?sslmode=disable");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ConnectionSettings {
+    /// What the rest was made from.
+    options: Options,
+    /// What is the same for all servers.
+    config: Config,
+    servers: Vec<Server>,
+    tls: TlsSettings,
+    session: SessionKind,
+    has_random_order: bool,
+    connect_timeout: Option<Duration>,
+    passfile: Option<PathBuf>,
+}
+
+/// One of the servers to try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) host: Host,
+    /// Spares looking up the host's name.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) port: u16,
+}
+
+/// What a server must be fit for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionKind {
+    Any,
+    ReadWrite,
+    ReadOnly,
+    Primary,
+    Standby,
+    PreferStandby,
+}
+
+impl ConnectionSettings {
+    /// From a connection string or the name of a database; what it does not say comes from this process's environment.
+    /// An empty text is fine: then everything does.
+    pub fn new(text: &str) -> Result<ConnectionSettings> {
+        ConnectionSettings::with_variables(text, |name| std::env::var(name).ok())
+    }
+
+    /// From the environment alone: `DATABASE_URL`, or else `PGDATABASE`, `PGHOST` and so on. None if it says nothing of a
+    /// database.
+    pub fn from_environment() -> Result<Option<ConnectionSettings>> {
+        let text = in_environment(|name| std::env::var(name).ok());
+        text.map(|text| ConnectionSettings::new(&text)).transpose()
+    }
+
+    /// [`ConnectionSettings::new`] with other variables than those of the environment.
+    pub fn with_variables(
+        text: &str,
+        variables: impl Fn(&str) -> Option<String>,
+    ) -> Result<ConnectionSettings> {
+        let options = Options::resolve(text, &variables)?;
+        let settings = ConnectionSettings {
+            config: config(&options)?,
+            servers: servers(&options)?,
+            tls: TlsSettings::read(|key| options.get(key))?,
+            session: session(&options)?,
+            has_random_order: chosen(
+                &options,
+                "load_balance_hosts",
+                &[("disable", false), ("random", true)],
+            )?,
+            connect_timeout: match number::<i32>(&options, "connect_timeout")? {
+                None => Some(CONNECT_TIMEOUT),
+                Some(seconds) => u64::try_from(seconds).ok().filter(|s| *s > 0).map(Duration::from_secs),
+            },
+            passfile: options.get("passfile").map(PathBuf::from),
+            options,
+        };
+        // Files that are not there, or make no sense, should be heard of now.
+        settings.tls.connector()?;
+        Ok(settings)
+    }
+
+    /// The same server, another database.
+    #[must_use]
+    pub fn with_database(mut self, name: &str) -> ConnectionSettings {
+        self.options.set("dbname", name);
+        self.config.dbname(name);
+        self
+    }
+
+    /// The name by which the server shows the connections.
+    #[must_use]
+    pub fn with_application_name(mut self, name: &str) -> ConnectionSettings {
+        self.options.set("application_name", name);
+        self.config.application_name(name);
+        self
+    }
+
+    /// More settings for the server's session, after those that there are.
+    #[must_use]
+    pub(crate) fn with_server_options(mut self, more: &str) -> ConnectionSettings {
+        let options = format!("{} {more}", self.config.get_options().unwrap_or_default());
+        self.options.set("options", options.as_str());
+        self.config.options(options);
+        self
+    }
+
+    /// The name of the database.
+    pub fn database(&self) -> &str {
+        self.config.get_dbname().unwrap_or_default()
+    }
+
+    /// The name of the role to log in as.
+    pub fn user(&self) -> &str {
+        self.config.get_user().unwrap_or_default()
+    }
+
+    /// What should be mended although it can be worked with: a passfile that others may read, say.
+    pub fn warnings(&self) -> Vec<String> {
+        if self.has_password() {
+            return Vec::new();
+        }
+        let warnings = self.servers.iter().filter_map(|server| self.look_up_password(server).warning);
+        warnings.take(1).collect()
+    }
+
+    /// All of it as a connection string that needs no environment, **with the password in it**: for handing the
+    /// connection on to another process, never for showing it.
+    pub fn to_string_with_password(&self) -> String {
+        let mut options = self.options.clone();
+        if let Some(password) = self.servers.first().and_then(|server| self.look_up_password(server).password)
+            && !self.has_password()
+            && self.servers.len() == 1
+        {
+            options.set("password", password);
+        }
+        options.to_text()
+    }
+
+    /// Opens one connection. Its other end is driven by a task that ends with the client.
+    ///
+    /// The error says where it tried to connect to, and what may help; never the password. Cancel safe.
+    pub async fn connect(&self) -> Result<Client> {
+        let (client, connection) = connect::open(self).await.map_err(|failure| failure.into_error(None))?;
+        // What goes wrong on the way is the answer to the client's next call.
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    pub(crate) fn tls(&self) -> &TlsSettings {
+        &self.tls
+    }
+
+    pub(crate) fn session(&self) -> SessionKind {
+        self.session
+    }
+
+    pub(crate) fn has_random_order(&self) -> bool {
+        self.has_random_order
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Option<Duration> {
+        self.connect_timeout
+    }
+
+    pub(crate) fn has_password(&self) -> bool {
+        self.config.get_password().is_some()
+    }
+
+    pub(crate) fn passfile(&self) -> Option<&Path> {
+        self.passfile.as_deref()
+    }
+
+    /// What the passfile says for a server.
+    pub(crate) fn look_up_password(&self, server: &Server) -> passfile::Lookup {
+        let Some(file) = self.passfile() else { return passfile::Lookup::default() };
+        let host = server.host_text();
+        let hosts = if server.is_socket() { &[host.as_str(), "localhost"][..] } else { &[host.as_str()] };
+        let login =
+            passfile::Login { hosts, port: server.port, database: self.database(), user: self.user() };
+        passfile::look_up(file, &login)
+    }
+
+    /// Servers and database, as errors name them.
+    pub(crate) fn place(&self) -> String {
+        let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
+        format!("{}/{}", servers.join(","), self.database())
+    }
+}
+
+/// What the environment says of a database, as the text of a connection string; none if it says nothing.
+pub(crate) fn in_environment(variables: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let set = |name: &str| variables(name).filter(|value| !value.is_empty());
+    let is_named = ["PGDATABASE", "PGHOST", "PGHOSTADDR", "PGSERVICE"].iter().any(|name| set(name).is_some());
+    set("DATABASE_URL").or_else(|| is_named.then(String::new))
+}
+
+impl Server {
+    pub(crate) fn is_socket(&self) -> bool {
+        !matches!(self.host, Host::Tcp(_))
+    }
+
+    /// The host's name or address, or the socket's folder.
+    pub(crate) fn host_text(&self) -> String {
+        match &self.host {
+            Host::Tcp(name) => name.clone(),
+            #[cfg(unix)]
+            Host::Unix(folder) => folder.display().to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = self.host_text();
+        if host.contains(':') {
+            write!(f, "[{host}]:{}", self.port)
+        } else {
+            write!(f, "{host}:{}", self.port)
+        }
+    }
+}
+
+/// A URL without the password.
+impl fmt::Display for ConnectionSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers: Vec<String> = self
+            .servers
+            .iter()
+            .map(|server| {
+                let text = server.to_string();
+                if server.is_socket() { text.replace('/', "%2F") } else { text }
+            })
+            .collect();
+        let (user, servers, database) = (self.user(), servers.join(","), self.database());
+        write!(f, "postgres://{user}@{servers}/{database}?sslmode={}", self.tls.mode())
+    }
+}
+
+impl fmt::Debug for ConnectionSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ConnectionSettings").field(&self.to_string()).finish()
+    }
+}
+
+fn config(options: &Options) -> Result<Config> {
+    let mut config = Config::new();
+    config.user(options.get("user").unwrap_or_default());
+    config.dbname(options.get("dbname").unwrap_or_default());
+    if let Some(password) = options.get("password") {
+        config.password(password);
+    }
+    if let Some(more) = options.get("options") {
+        config.options(more);
+    }
+    if let Some(name) = options.get("application_name") {
+        config.application_name(name);
+    }
+    config.channel_binding(chosen(
+        options,
+        "channel_binding",
+        &[
+            ("prefer", ChannelBinding::Prefer),
+            ("disable", ChannelBinding::Disable),
+            ("require", ChannelBinding::Require),
+        ],
+    )?);
+    // Neither changes anything for us, but what can't be had must be refused.
+    chosen(options, "gssencmode", &[("disable", ()), ("prefer", ())])?;
+    chosen(
+        options,
+        "client_encoding",
+        &[("auto", ()), ("utf8", ()), ("UTF8", ()), ("UTF-8", ()), ("utf-8", ())],
+    )?;
+    set_liveness(&mut config, options)?;
+    Ok(config)
+}
+
+/// How a connection that nobody answers on is found out.
+fn set_liveness(config: &mut Config, options: &Options) -> Result<()> {
+    let seconds = |key| Ok::<_, Error>(number::<u32>(options, key)?.map(|s| Duration::from_secs(s.into())));
+    config.keepalives(number::<i32>(options, "keepalives")? != Some(0));
+    // Zero is the system's own choice, as in libpq.
+    let zero = |duration: &Duration| !duration.is_zero();
+    config.keepalives_idle(seconds("keepalives_idle")?.filter(zero).unwrap_or(SILENCE));
+    if let Some(interval) = seconds("keepalives_interval")?.filter(zero) {
+        config.keepalives_interval(interval);
+    }
+    if let Some(count) = number::<u32>(options, "keepalives_count")?.filter(|count| *count > 0) {
+        config.keepalives_retries(count);
+    }
+    match number::<u32>(options, "tcp_user_timeout")? {
+        None => config.tcp_user_timeout(SILENCE),
+        Some(0) => config,
+        Some(milliseconds) => config.tcp_user_timeout(Duration::from_millis(milliseconds.into())),
+    };
+    Ok(())
+}
+
+fn servers(options: &Options) -> Result<Vec<Server>> {
+    let list = |key| options.get(key).map(|value| value.split(',').map(str::trim).collect::<Vec<_>>());
+    let hosts = list("host").unwrap_or_else(|| vec![""]);
+    let addresses = list("hostaddr").unwrap_or_else(|| vec![""; hosts.len()]);
+    let ports = list("port").unwrap_or_else(|| vec![""]);
+    if addresses.len() != hosts.len() {
+        let (found, wanted) = (addresses.len(), hosts.len());
+        return Err(Error::config(format!("hostaddr has {found} entries for {wanted} hosts")));
+    }
+    if ports.len() != 1 && ports.len() != hosts.len() {
+        let (found, wanted) = (ports.len(), hosts.len());
+        return Err(Error::config(format!("port has {found} entries for {wanted} hosts")));
+    }
+    let mut servers = Vec::with_capacity(hosts.len());
+    for (index, (host, address)) in hosts.iter().zip(&addresses).enumerate() {
+        let host = match (*host, *address) {
+            ("", "") => options.default_host(),
+            ("", address) => address.to_owned(),
+            (host, _) => host.to_owned(),
+        };
+        let port = ports.get(index).or_else(|| ports.first()).copied().unwrap_or_default();
+        servers.push(Server { host: to_host(&host), address: to_address(address)?, port: to_port(port)? });
+    }
+    Ok(servers)
+}
+
+fn to_host(text: &str) -> Host {
+    #[cfg(unix)]
+    if text.starts_with('/') {
+        return Host::Unix(text.into());
+    }
+    Host::Tcp(text.into())
+}
+
+fn to_address(text: &str) -> Result<Option<IpAddr>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let address =
+        text.parse().map_err(|_| Error::config(format!("hostaddr is not an IP address: {text:?}")))?;
+    Ok(Some(address))
+}
+
+/// What stands where a port should may be half of a password, so it is not repeated.
+fn to_port(text: &str) -> Result<u16> {
+    match text.parse() {
+        _ if text.is_empty() => Ok(5432),
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(Error::config("invalid connection string: the port is not a number from 1 to 65535").with_hint(
+            "if the password has special characters, write them percent-encoded: @ is %40, / is %2F, : is %3A",
+        )),
+    }
+}
+
+fn session(options: &Options) -> Result<SessionKind> {
+    use SessionKind::{Any, PreferStandby, Primary, ReadOnly, ReadWrite, Standby};
+    chosen(
+        options,
+        "target_session_attrs",
+        &[
+            ("any", Any),
+            ("read-write", ReadWrite),
+            ("read-only", ReadOnly),
+            ("primary", Primary),
+            ("standby", Standby),
+            ("prefer-standby", PreferStandby),
+        ],
+    )
+}
+
+/// One of a few words; the first of them if nothing is given.
+pub(crate) fn choose<T: Copy>(key: &str, given: Option<&str>, choices: &[(&str, T)]) -> Result<T> {
+    let given = given.unwrap_or(choices[0].0);
+    choices.iter().find(|(word, _)| *word == given).map(|(_, choice)| *choice).ok_or_else(|| {
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        Error::config(format!("{key} is {given:?}, and must be one of: {}", words.join(", ")))
+    })
+}
+
+fn chosen<T: Copy>(options: &Options, key: &str, choices: &[(&str, T)]) -> Result<T> {
+    choose(key, options.get(key), choices)
+}
+
+fn number<T: std::str::FromStr>(options: &Options, key: &str) -> Result<Option<T>> {
+    options
+        .get(key)
+        .map(|text| text.trim().parse())
+        .transpose()
+        .map_err(|_| Error::config(format!("{key} is not a whole number, or out of range")))
+}

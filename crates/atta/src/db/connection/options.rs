@@ -1,0 +1,207 @@
+//! The options of a connection, by libpq's names, and where each comes from: the string, then the service, then the
+//! environment, then what is usual.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::parse::{self, Pairs};
+use super::service;
+use crate::{Error, Result};
+
+/// Variables of the environment, by name.
+pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Values by libpq's names of the options, and none that is empty.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Options {
+    values: BTreeMap<&'static str, String>,
+}
+
+/// What we know, with the variable that stands in for it.
+const KNOWN: &[(&str, &str)] = &[
+    ("application_name", "PGAPPNAME"),
+    ("channel_binding", "PGCHANNELBINDING"),
+    ("client_encoding", ""),
+    ("connect_timeout", "PGCONNECT_TIMEOUT"),
+    ("dbname", "PGDATABASE"),
+    ("fallback_application_name", ""),
+    ("gssencmode", "PGGSSENCMODE"),
+    ("host", "PGHOST"),
+    ("hostaddr", "PGHOSTADDR"),
+    ("keepalives", ""),
+    ("keepalives_count", ""),
+    ("keepalives_idle", ""),
+    ("keepalives_interval", ""),
+    ("load_balance_hosts", "PGLOADBALANCEHOSTS"),
+    ("options", "PGOPTIONS"),
+    ("passfile", "PGPASSFILE"),
+    ("password", "PGPASSWORD"),
+    ("port", "PGPORT"),
+    ("service", "PGSERVICE"),
+    ("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
+    ("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
+    ("sslcert", "PGSSLCERT"),
+    ("sslcertmode", "PGSSLCERTMODE"),
+    ("sslcompression", "PGSSLCOMPRESSION"),
+    ("sslcrl", "PGSSLCRL"),
+    ("sslkey", "PGSSLKEY"),
+    ("sslmode", "PGSSLMODE"),
+    ("sslnegotiation", "PGSSLNEGOTIATION"),
+    ("sslrootcert", "PGSSLROOTCERT"),
+    ("sslsni", "PGSSLSNI"),
+    ("target_session_attrs", "PGTARGETSESSIONATTRS"),
+    ("tcp_user_timeout", ""),
+    ("user", "PGUSER"),
+];
+
+/// What libpq knows and we can't do. Those with a variable ask for safety that would silently be missing.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("gssdelegation", ""),
+    ("gsslib", ""),
+    ("krbsrvname", ""),
+    ("max_protocol_version", ""),
+    ("min_protocol_version", ""),
+    ("replication", ""),
+    ("require_auth", "PGREQUIREAUTH"),
+    ("requirepeer", "PGREQUIREPEER"),
+    ("requiressl", ""),
+    ("sslcrldir", "PGSSLCRLDIR"),
+    ("sslpassword", ""),
+];
+
+/// Where Debian's and most other packages put the socket.
+const SOCKET_FOLDER: &str = "/var/run/postgresql";
+
+impl Options {
+    /// Everything that can be known before connecting.
+    pub(super) fn resolve(text: &str, variables: Variables<'_>) -> Result<Options> {
+        let mut options = Options { values: BTreeMap::new() };
+        for (key, value) in parse::parse(text)? {
+            options.values.insert(known(&key)?, value);
+        }
+        options.add_service(variables)?;
+        options.add_environment(variables)?;
+        options.values.retain(|_, value| !value.is_empty());
+        options.add_defaults(variables)?;
+        Ok(options)
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.values.get(key).map(String::as_str)
+    }
+
+    pub(super) fn set(&mut self, key: &'static str, value: impl Into<String>) {
+        self.values.insert(key, value.into());
+    }
+
+    /// All of them, the password too, as a connection string.
+    pub(super) fn to_text(&self) -> String {
+        let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
+        let pairs = self.values.iter().map(|(key, value)| format!("{key}='{}'", quote(value)));
+        pairs.collect::<Vec<_>>().join(" ")
+    }
+
+    fn add_service(&mut self, variables: Variables<'_>) -> Result<()> {
+        let named = self.values.remove("service").or_else(|| variables("PGSERVICE"));
+        let Some(name) = named.filter(|name| !name.is_empty()) else { return Ok(()) };
+        self.add(service::read(&name, variables)?)
+    }
+
+    /// What was not given so far.
+    fn add(&mut self, pairs: Pairs) -> Result<()> {
+        // A host that was given has nothing to do with another one's address.
+        let has_host = self.values.contains_key("host");
+        for (key, value) in pairs {
+            let key = known(&key)?;
+            if key == "hostaddr" && has_host {
+                continue;
+            }
+            self.values.entry(key).or_insert(value);
+        }
+        Ok(())
+    }
+
+    fn add_environment(&mut self, variables: Variables<'_>) -> Result<()> {
+        let set = |variable: &str| {
+            let value = if variable.is_empty() { None } else { variables(variable) };
+            value.filter(|value| !value.is_empty())
+        };
+        if let Some((_, variable)) = UNSUPPORTED.iter().find(|(_, variable)| set(variable).is_some()) {
+            return Err(Error::config(format!("the environment variable {variable} is not supported"))
+                .with_hint(format!("unset {variable}")));
+        }
+        let pairs = KNOWN.iter().filter(|(key, _)| *key != "service");
+        self.add(pairs.filter_map(|(key, variable)| Some(((*key).into(), set(variable)?))).collect())
+    }
+
+    fn add_defaults(&mut self, variables: Variables<'_>) -> Result<()> {
+        if self.get("user").is_none() {
+            let user = whoami::username().ok().or_else(|| variables("USER")).filter(|user| !user.is_empty());
+            self.set(
+                "user",
+                user.ok_or_else(|| {
+                    Error::config("no user given, and this process's user has no name")
+                        .with_hint("give it in the connection string, or set PGUSER")
+                })?,
+            );
+        }
+        if self.get("dbname").is_none() {
+            self.set("dbname", self.values["user"].clone());
+        }
+        if self.get("host").is_none() {
+            let host = self.get("hostaddr").map_or_else(|| self.default_host(), str::to_owned);
+            self.set("host", host);
+        }
+        if self.get("application_name").is_none()
+            && let Some(name) = self.values.remove("fallback_application_name")
+        {
+            self.set("application_name", name);
+        }
+        self.add_default_files(variables);
+        Ok(())
+    }
+
+    /// A socket where there may be one, as libpq does, and else this machine.
+    pub(super) fn default_host(&self) -> String {
+        let port = self.get("port").unwrap_or("5432");
+        if cfg!(unix) && Path::new(SOCKET_FOLDER).is_dir() {
+            return SOCKET_FOLDER.into();
+        }
+        let is_in_tmp = cfg!(unix) && Path::new("/tmp").join(format!(".s.PGSQL.{port}")).exists();
+        if is_in_tmp { "/tmp".into() } else { "localhost".into() }
+    }
+
+    /// Files at their usual places, if they are there.
+    fn add_default_files(&mut self, variables: Variables<'_>) {
+        let Some(home) = variables("HOME").filter(|home| !home.is_empty()).map(PathBuf::from) else { return };
+        let mut add = |key, path: PathBuf| {
+            if !self.values.contains_key(key) && fs::exists(&path).unwrap_or(false) {
+                self.values.insert(key, path.display().to_string());
+            }
+        };
+        add("passfile", home.join(".pgpass"));
+        add("sslrootcert", home.join(".postgresql/root.crt"));
+        add("sslcrl", home.join(".postgresql/root.crl"));
+        add("sslcert", home.join(".postgresql/postgresql.crt"));
+        add("sslkey", home.join(".postgresql/postgresql.key"));
+    }
+}
+
+/// The name of an option as we keep it.
+fn known(key: &str) -> Result<&'static str> {
+    // The driver's own name for it.
+    let key = if key == "keepalives_retries" { "keepalives_count" } else { key };
+    if let Some((known, _)) = KNOWN.iter().find(|(known, _)| *known == key) {
+        return Ok(known);
+    }
+    if UNSUPPORTED.iter().any(|(unsupported, _)| *unsupported == key) {
+        return Err(Error::config(format!("the connection option {key} is not supported")));
+    }
+    let is_plain = key.len() <= 40 && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    Err(match is_plain {
+        true => Error::config(format!("unknown connection option {key}")),
+        false => Error::config("unknown connection option"),
+    }
+    .with_hint("the options are libpq's: https://www.postgresql.org/docs/current/libpq-connect.html"))
+}
