@@ -32,13 +32,22 @@ fn worker_process() {
     let Ok(url) = std::env::var(CHILD) else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let hour = Duration::from_secs(3600);
-        // Its timers run fast too, and are not what this is about.
-        let options = WorkerOptions::default().poll_interval(hour).recovery_threshold(hour);
-        let options = options.database_url(url).max_pg_conn(4).define_raw_job("other", other);
-        let worker = options.with_cron(CRONTAB).expect("a crontab").init().await.expect("the worker starts");
+        let worker = loop {
+            // By a fast clock a connection can take too long on a busy machine.
+            if let Ok(worker) = options(&url).init().await {
+                break worker;
+            }
+        };
         worker.run().await.expect("the worker ends in good order");
     });
+}
+
+fn options(url: &str) -> WorkerOptions {
+    let hour = Duration::from_secs(3600);
+    // Its timers run fast too, and are not what this is about.
+    let options = WorkerOptions::default().poll_interval(hour).recovery_threshold(hour);
+    let options = options.database_url(url).max_pg_conn(4).define_raw_job("other", other);
+    options.with_cron(CRONTAB).expect("a crontab")
 }
 
 /// So that the jobs of cron stay where they are.
@@ -104,11 +113,12 @@ async fn an_hour_in_four_processes_has_each_tick_once() {
     let mut last = first;
     for turn in 0.. {
         assert!(turn < 200, "an hour takes half a minute, and this is at {}", last - first);
-        let process = &mut processes[turn % 4];
-        assert!(!process.has_ended(), "process {} of four has ended", turn % 4);
-        process.signal(Signal::Stop);
+        // One of them, then all of ours: longer than a minute of theirs.
+        let late = if turn % 5 == 4 { &mut processes[1..] } else { &mut processes[turn % 5..=turn % 5] };
+        assert!(late.iter_mut().all(|process| !process.has_ended()), "one of the processes has ended");
+        late.iter().for_each(|process| process.signal(Signal::Stop));
         tokio::time::sleep(Duration::from_millis(600)).await;
-        process.signal(Signal::Continue);
+        late.iter().for_each(|process| process.signal(Signal::Continue));
         last = ledger(&client).await.last().expect("ticks").2;
         if last > first + 60 {
             break;
