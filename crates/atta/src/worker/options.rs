@@ -14,7 +14,7 @@ use super::backoff::Backoff;
 use super::flags::ForbiddenFlags;
 use super::owner;
 use super::run::{Outcome, Tasks};
-use super::shared::Statements;
+use super::shared::{Beats, Statements};
 use super::{Shared, Worker};
 use crate::context::Extensions;
 use crate::cron::{Cron, CronItems};
@@ -320,6 +320,7 @@ impl WorkerOptions {
             hooks: self.hooks,
             hook_tasks: TaskTracker::new(),
             may_hold: AtomicBool::new(false),
+            beats: Beats::new(self.recovery_threshold),
             task_names: Mutex::default(),
             clock: self.clock,
             poll_interval: self.poll_interval,
