@@ -47,7 +47,7 @@ use crate::{BatchTaskHandler, Error, Result, Schema, TaskHandler, WorkerContext,
 #[derive(Debug)]
 #[must_use]
 pub struct WorkerOptions {
-    database_url: Option<String>,
+    database_url: Option<connection::ConnectionText>,
     pool: Option<Pool>,
     max_pg_conn: usize,
     schema: String,
@@ -94,7 +94,7 @@ impl WorkerOptions {
     /// The database, by its connection string, read as [`ConnectionSettings`] does. Default: the environment variable
     /// `DATABASE_URL`, or else `PGDATABASE`, `PGHOST` and so on.
     pub fn database_url(mut self, url: impl Into<String>) -> WorkerOptions {
-        self.database_url = Some(url.into());
+        self.database_url = Some(connection::ConnectionText(url.into()));
         self
     }
 
@@ -342,7 +342,7 @@ impl WorkerOptions {
     }
 
     fn url(&self) -> Option<String> {
-        self.database_url.clone().or_else(|| match self.pool {
+        self.database_url.as_ref().map(|text| text.0.clone()).or_else(|| match self.pool {
             Some(_) => None,
             None => connection::in_environment(|name| std::env::var(name).ok()),
         })
