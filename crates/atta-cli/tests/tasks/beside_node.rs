@@ -26,7 +26,7 @@ async fn a_task_sees_the_same_environment_and_input() {
     // One folder for both, so that even the paths are the same.
     let project = Folder::new().program("tasks/deep/seen.sh", SEEN).file("tasks/other.txt", "no task");
 
-    let mut ours = atta(project.path(), &db.url(), &["--once"]);
+    let mut ours = atta(project.path(), &db.url(), &["4", "--once"]);
     assert!(Process::start(&mut ours).ended().await.success());
     let by_us = take_notes(&project, &db);
 

@@ -12,11 +12,12 @@ use crate::support::{Folder, add, database, node};
 /// What the worker may have of memory, at the most.
 const MEMORY: u64 = 60 << 20;
 
-/// The command itself on the folder `tasks` of a project, with nothing of our environment that it listens to.
+/// The command itself on the folder `tasks` of a project, with so many slots and other words, and with nothing
+/// of our environment that it listens to.
 pub(crate) fn atta(project: &Path, url: &str, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atta"));
     command
-        .args(["run", "--jobs", "4"])
+        .args(["run", "--jobs"])
         .args(words)
         .current_dir(project)
         .env_clear()
@@ -63,7 +64,7 @@ async fn whatever_tasks_do_the_worker_stays_up_and_small() {
     for _ in 0..5 {
         add(&client, "never_reads", &big).await;
     }
-    let mut command = atta(project.path(), &db.url(), &["--once"]);
+    let mut command = atta(project.path(), &db.url(), &["4", "--once"]);
     let most = run_watched(&mut command).await;
     assert!(most < MEMORY, "the worker took {} kB", most / 1024);
     // Apart, since whatever runs in a host dies with it.
@@ -94,7 +95,7 @@ async fn a_killed_worker_leaves_no_process_behind() {
     for name in names {
         add(&client, name, "{}").await;
     }
-    let mut worker = Process::start(&mut atta(project.path(), &db.url(), &[]));
+    let mut worker = Process::start(&mut atta(project.path(), &db.url(), &["4"]));
     let mut pids = Vec::new();
     for name in names {
         let note = project.path().join(name);
@@ -119,7 +120,7 @@ async fn typescript_runs_where_node_can() {
     let project = Folder::new().file("tasks/typed.ts", task).file("tasks/module.mts", task);
     add(&client, "typed", r#"{"n":1}"#).await;
     add(&client, "module", r#"{"n":1}"#).await;
-    run_watched(atta(project.path(), &db.url(), &["--once"]).env("ATTA_NODE", node())).await;
+    run_watched(atta(project.path(), &db.url(), &["4", "--once"]).env("ATTA_NODE", node())).await;
     let rows = client.query("select last_error from graphile_worker.jobs", &[]).await.unwrap();
     let errors: Vec<Option<String>> = rows.iter().map(|row| row.get(0)).collect();
     assert_eq!(errors, []);
@@ -144,7 +145,7 @@ async fn anyone_can_bring_a_host() {
     let project = Folder::new().file("host.pl", PERL_HOST).file("tasks/counts.pl", "");
     add(&client, "counts", r#"{"n":1}"#).await;
     add(&client, "counts", r#"{"n":2}"#).await;
-    let mut command = atta(project.path(), &db.url(), &["--once"]);
+    let mut command = atta(project.path(), &db.url(), &["4", "--once"]);
     run_watched(command.env("ATTA_HOST_PL", "perl host.pl")).await;
     let error = crate::support::last_error(&client).await;
     assert_eq!(error, "the payload of counts is not one");
