@@ -40,6 +40,24 @@ pub(crate) fn pgbouncer() -> Result {
     packages("PgBouncer", &["pgbouncer"])
 }
 
+/// A clock that runs as fast as a test wants it to, for programs that know nothing of it.
+pub(crate) fn faketime() -> Result {
+    let library = "faketime/libfaketime.so.1";
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    if folders.iter().any(|folder| Path::new(folder).join(library).exists()) {
+        return Ok(());
+    }
+    packages("libfaketime", &["libfaketime"])
+}
+
+/// What the fuzzer itself is written in.
+pub(crate) fn cpp_compiler() -> Result {
+    if env::var_os("CXX").is_some() || answers("c++") {
+        return Ok(());
+    }
+    packages("A C++ compiler", &["g++"])
+}
+
 /// What tasks in JavaScript and Python run on.
 pub(crate) fn runtimes() -> Result {
     if !answers("node") {

@@ -5,6 +5,7 @@
 
 mod bench;
 mod demo;
+mod fuzz;
 mod install;
 mod postgres;
 mod test;
@@ -19,6 +20,7 @@ Usage: cargo xtask COMMAND
   demo [--stay]           atta init and atta dev in a temporary folder: tasks in three languages and a crontab
   test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
   check                   format and lints only
+  fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said
   bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md
 ";
 
@@ -33,6 +35,11 @@ fn main() -> ExitCode {
         ["test"] => test::run(false),
         ["test", "--all-postgres"] => test::run(true),
         ["check"] => test::check(),
+        ["fuzz"] => fuzz::run(60),
+        ["fuzz", seconds] => match seconds.parse() {
+            Ok(seconds) => fuzz::run(seconds),
+            Err(_) => Err(format!("cargo xtask fuzz takes a number of seconds, not {seconds:?}")),
+        },
         ["bench", options @ ..] => bench::run(options),
         ["help" | "--help" | "-h"] => {
             say(USAGE);

@@ -4,19 +4,23 @@ use std::time::Instant;
 
 use atta_cluster::{Binaries, Cluster};
 
-use crate::{Result, cargo, install, postgres, say};
+use crate::{Result, cargo, fuzz, install, postgres, say};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
+/// Enough for what a change of the grammar has broken; `cargo xtask fuzz` looks for longer.
+const FUZZ_SECONDS: u32 = 15;
 
 pub(crate) fn run(all_postgres: bool) -> Result {
     let binaries = install::postgres()?;
     install::node_packages()?;
     install::pgbouncer()?;
+    install::faketime()?;
     check()?;
     let mut doc = cargo();
     doc.args(["doc", "--workspace", "--no-deps", "--all-features", "--quiet"]);
     crate::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+    fuzz::run(FUZZ_SECONDS)?;
     if all_postgres {
         return on_every_version();
     }

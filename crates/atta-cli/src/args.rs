@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use read::{Said, read};
 pub(crate) use worker::{Config, Dev, Init, LogFormat, Run};
 
+use crate::commands;
+
 /// Background jobs in the PostgreSQL that you already have
 ///
 /// Without a command it is the worker, as `atta run` is: it runs the jobs of the tasks in ./tasks, and the crontab in
@@ -38,8 +40,25 @@ pub(crate) enum Command {
     Dev(Dev),
     Init(Init),
     Config(Config),
+    Add(commands::add::Add),
+    Jobs(commands::jobs::Jobs),
+    Show(commands::show::Show),
+    Complete(commands::steer::Complete),
+    Fail(commands::steer::Fail),
+    Reschedule(commands::steer::Reschedule),
+    Retry(commands::steer::Retry),
+    Remove(commands::steer::Remove),
+    Unlock(commands::steer::Unlock),
+    Queues(commands::queues::Queues),
+    Tasks(commands::tasks::Tasks),
+    Workers(commands::workers::Workers),
+    Stats(commands::stats::Stats),
+    Cleanup(commands::cleanup::Cleanup),
+    Cron(commands::cron::Cron),
     Migrate(Migrate),
     Bench(Bench),
+    Completions(commands::completions::Completions),
+    Man(commands::man::Man),
 }
 
 /// Where the jobs are.

@@ -6,3 +6,19 @@ pub(crate) mod init;
 pub(crate) mod config;
 pub(crate) mod migrate;
 pub(crate) mod bench;
+
+// Looking and steering: what they share, then in the order of the help page.
+mod filter;
+mod open;
+pub(crate) mod add;
+pub(crate) mod jobs;
+pub(crate) mod show;
+pub(crate) mod steer;
+pub(crate) mod queues;
+pub(crate) mod tasks;
+pub(crate) mod workers;
+pub(crate) mod stats;
+pub(crate) mod cleanup;
+pub(crate) mod cron;
+pub(crate) mod completions;
+pub(crate) mod man;

@@ -43,6 +43,7 @@ fn begin() -> Result<ExitCode, Failure> {
 
 async fn run(said: Said) -> Result<ExitCode, Failure> {
     let Said { args, file, sources } = said;
+    let connection = &args.connection;
     let settings = |run| Settings::resolve(&args.connection, &run, &file, &sources);
     match args.command {
         None => return commands::run::run(settings(args.run.clone())?, args.run).await,
@@ -59,6 +60,23 @@ async fn run(said: Said) -> Result<ExitCode, Failure> {
             commands::config::run(&settings(config.run.clone())?, &config)?;
         }
         Some(Command::Init(init)) => commands::init::run(&init)?,
+        Some(Command::Add(args)) => commands::add::run(args, connection).await?,
+        Some(Command::Jobs(args)) => commands::jobs::run(args, connection).await?,
+        Some(Command::Show(args)) => commands::show::run(args, connection).await?,
+        Some(Command::Complete(args)) => commands::steer::complete(args, connection).await?,
+        Some(Command::Fail(args)) => commands::steer::fail(args, connection).await?,
+        Some(Command::Reschedule(args)) => commands::steer::reschedule(args, connection).await?,
+        Some(Command::Retry(args)) => commands::steer::retry(args, connection).await?,
+        Some(Command::Remove(args)) => commands::steer::remove(args, connection).await?,
+        Some(Command::Unlock(args)) => commands::steer::unlock(args, connection).await?,
+        Some(Command::Queues(args)) => commands::queues::run(args, connection).await?,
+        Some(Command::Tasks(args)) => commands::tasks::run(args, connection).await?,
+        Some(Command::Workers(args)) => commands::workers::run(args, connection).await?,
+        Some(Command::Stats(args)) => commands::stats::run(args, connection).await?,
+        Some(Command::Cleanup(args)) => commands::cleanup::run(args, connection).await?,
+        Some(Command::Cron(args)) => commands::cron::run(args, connection).await?,
+        Some(Command::Completions(args)) => commands::completions::run(&args)?,
+        Some(Command::Man(args)) => commands::man::run(&args)?,
         Some(Command::Migrate(migrate)) => commands::migrate::run(migrate).await?,
         Some(Command::Bench(bench)) => commands::bench::run(bench).await?,
     }

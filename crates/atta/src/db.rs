@@ -18,6 +18,16 @@ pub(crate) const FUNCTIONS_MARKER: &str = "atta functions, revision 1";
 /// A job as JSON text: what many statements give back. They name the row `job`, and its names `names`.
 const JOB_JSON: &str = include_str!("../sql/queries/job_json.sql");
 
+/// The name of a job's state. Besides `job` there is its `queue`, if it is in one.
+const JOB_STATE: &str = include_str!("../sql/queries/job_state.sql");
+
+/// Names and numbers of jobs by state, for an object; the state is `state.name`.
+const JOB_COUNTS: &str = include_str!("../sql/queries/job_counts.sql");
+
+/// The columns of a filter of jobs, and what a job must be like to get through it.
+const JOB_FILTER: &str = include_str!("../sql/queries/job_filter.sql");
+const JOB_MATCHES: &str = include_str!("../sql/queries/job_matches.sql");
+
 /// The PostgreSQL schema with the jobs in it: `graphile_worker`, unless told otherwise.
 ///
 /// Any name that PostgreSQL allows will do, quotes and spaces included.
@@ -68,6 +78,10 @@ impl Schema {
             ("$atta$", self.body_tag()),
             ("{functions_marker}", FUNCTIONS_MARKER.to_owned()),
             ("{job_json}", JOB_JSON.trim_end().to_owned()),
+            ("{job_state}", JOB_STATE.trim_end().to_owned()),
+            ("{job_counts}", JOB_COUNTS.trim_end().to_owned()),
+            ("{job_filter}", JOB_FILTER.trim_end().to_owned()),
+            ("{job_matches}", JOB_MATCHES.trim_end().to_owned()),
             ("{schema_text}", quote_literal(&self.name)),
             ("{schema_in_text}", quoted.replace('\'', "''")),
             ("{schema}", quoted),

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
 use crate::{Error, Result};
 
@@ -33,6 +35,40 @@ pub struct Job {
     pub(crate) locked_by: Option<String>,
     pub(crate) revision: i32,
     pub(crate) flags: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Known while a worker holds it.
+    #[serde(skip)]
+    pub(crate) place: Place,
+}
+
+/// Where a row lies in its table: the system column `ctid`. Good for as long as the transaction that locked the row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place([u8; 6]);
+
+impl Place {
+    /// Before every row.
+    pub(crate) const FIRST: Place = Place([0; 6]);
+}
+
+impl<'a> FromSql<'a> for Place {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Place, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Place(raw.try_into()?))
+    }
+
+    accepts!(TID);
+}
+
+impl ToSql for Place {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    accepts!(TID);
+    to_sql_checked!();
 }
 
 impl Job {

@@ -45,7 +45,10 @@ pub use run::{quick_add_job, run, run_migrations, run_once};
 pub use task::{
     BatchTaskHandler, IntoBatchResult, IntoTaskHandlerResult, Retry, RetryPolicy, TaskError, TaskHandler,
 };
-pub use utils::{AddJobs, CleanupTask, JobCounts, JobFilter, JobState, RawJobSpec, WorkerUtils};
+pub use utils::{
+    AddJobs, CleanupCounts, CleanupTask, JobCounters, JobCounts, JobFilter, JobState, KnownCrontab,
+    QueueSummary, RawJobSpec, Stats, TaskSummary, WorkerStatus, WorkerSummary, WorkerUtils,
+};
 pub use worker::{
     Claims, ForbiddenFlags, IntoCron, LocalQueueConfig, RefetchDelay, Worker, WorkerHandle, WorkerOptions,
 };

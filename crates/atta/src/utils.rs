@@ -4,16 +4,21 @@ mod adapters;
 mod add;
 mod admin;
 mod bulk;
+mod overview;
 mod read;
 
 use std::sync::Arc;
 
 use chrono::Utc;
 use deadpool_postgres::Pool;
+use serde::de::DeserializeOwned;
 use tokio_postgres::types::Type;
 
 pub use add::{AddJobs, RawJobSpec};
-pub use admin::CleanupTask;
+pub use admin::{CleanupCounts, CleanupTask};
+pub use overview::{
+    JobCounters, KnownCrontab, QueueSummary, Stats, TaskSummary, WorkerStatus, WorkerSummary,
+};
 pub use read::{JobCounts, JobFilter, JobState};
 
 use crate::db::pool;
@@ -82,27 +87,54 @@ impl WorkerUtils {
 
     /// One statement with one JSON argument, which gives back rows of JSON text.
     async fn ask(&self, doing: &str, template: &str, argument: &serde_json::Value) -> Result<Vec<String>> {
+        let rows = self.ask_rows(doing, template, argument).await?;
+        Ok(rows.iter().filter_map(|row| row.get(0)).collect())
+    }
+
+    async fn ask_rows(
+        &self,
+        doing: &str,
+        template: &str,
+        argument: &serde_json::Value,
+    ) -> Result<Vec<tokio_postgres::Row>> {
         let client = pool::get(&self.inner.pool, doing).await?;
         let sql = self.inner.schema.fill(template);
         let argument = argument.to_string();
-        let rows = client
+        client
             .query_typed(&sql, &[(&argument, Type::TEXT)])
             .await
-            .map_err(|error| self.explain(Error::database(doing, error)))?;
-        Ok(rows.iter().filter_map(|row| row.get(0)).collect())
+            .map_err(|error| self.explain(Error::database(doing, error)))
     }
 
     async fn ask_jobs(&self, doing: &str, template: &str, argument: &serde_json::Value) -> Result<Vec<Job>> {
         decode_jobs(doing, &self.ask(doing, template, argument).await?)
     }
 
-    /// Says what to do when the schema is not there.
+    /// [`WorkerUtils::ask`], decoded.
+    async fn ask_as<T: DeserializeOwned>(
+        &self,
+        doing: &str,
+        template: &str,
+        argument: &serde_json::Value,
+    ) -> Result<Vec<T>> {
+        let rows = self.ask(doing, template, argument).await?;
+        let decoded: Result<_, _> = rows.iter().map(|row| serde_json::from_str(row)).collect();
+        decoded.map_err(|error| Error::config(format!("{doing}: the database gave back nonsense: {error}")))
+    }
+
+    /// Says what to do when the schema is not there, or not ours to use.
     fn explain(&self, error: Error) -> Error {
         match error.db_code() {
             Some("42P01" | "42883" | "3F000") => {
                 let schema = self.inner.schema.quoted();
                 error.with_hint(format!(
                     "schema {schema} is not installed; run: atta migrate, or call migrate()"
+                ))
+            }
+            Some("42501") => {
+                let schema = self.inner.schema.quoted();
+                error.with_hint(format!(
+                    "connect as the role that owns the tables of schema {schema}, or as a member of it"
                 ))
             }
             _ => error,

@@ -16,6 +16,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -54,6 +55,16 @@ impl Cluster {
     /// Starts a cluster for the life of this process: in the folder for temporary files, with `fsync` off, removed
     /// when this process ends, be it by a panic or by a signal.
     pub fn temporary(binaries: &Binaries) -> Result<Cluster, Error> {
+        Cluster::temporary_with(binaries, &[], &[])
+    }
+
+    /// [`Cluster::temporary`] with server settings of its own (`name=value`), and files that are put into the folder of
+    /// the data before it starts: their names and texts. Only the server may read them.
+    pub fn temporary_with(
+        binaries: &Binaries,
+        settings: &[&str],
+        files: &[(&str, &str)],
+    ) -> Result<Cluster, Error> {
         let folder = std::env::temp_dir().join(format!("atta-pg-{}-{}", std::process::id(), unique()));
         let throw_away = [
             "fsync=off",
@@ -66,7 +77,10 @@ impl Cluster {
         ];
         let mut cluster = Cluster::made(binaries, &folder, None)?;
         cluster.guard = Some(Guard::over(&cluster.pg_ctl(), &folder, cluster.user.as_ref())?);
-        cluster.launch(&throw_away, None)?;
+        for (name, text) in files {
+            cluster.put(name, text)?;
+        }
+        cluster.launch(&[&throw_away, settings].concat(), None)?;
         Ok(cluster)
     }
 
@@ -242,6 +256,17 @@ impl Cluster {
                 });
             }
         }
+    }
+
+    /// Writes a file of the server's.
+    fn put(&self, name: &str, text: &str) -> Result<(), Error> {
+        let path = self.data().join(name);
+        let write = || {
+            fs::write(&path, text)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+            self.user.as_ref().map_or(Ok(()), |user| user.give(&path))
+        };
+        write().map_err(|error| Error::new(format!("writing {}", path.display()), error))
     }
 
     fn data(&self) -> PathBuf {

@@ -6,6 +6,7 @@
 //! binaries. A test's database is a copy of a migrated template, made in milliseconds and dropped with its handle.
 
 mod database;
+mod fast_clock;
 mod pgbouncer;
 mod process;
 mod proxy;
@@ -13,6 +14,7 @@ mod wait;
 
 pub use atta_cluster::{Binaries, Cluster};
 pub use database::Database;
+pub use fast_clock::FastClock;
 pub use pgbouncer::{PgBouncer, PoolMode};
 pub use process::{Process, Signal};
 pub use proxy::Proxy;

@@ -31,10 +31,15 @@ impl Process {
     /// Starts this very test binary again, to run one ignored test function, which finds `value` in the environment
     /// variable `name`.
     pub fn of_this_test(function: &str, name: &str, value: &str) -> Process {
+        Process::start(Process::command_of_this_test(function).env(name, value))
+    }
+
+    /// The command of [`Process::of_this_test`], for those who want to add to it.
+    pub fn command_of_this_test(function: &str) -> Command {
         let binary = std::env::current_exe().expect("this process knows its binary");
         let mut command = Command::new(binary);
-        command.args(["--exact", function, "--ignored", "--nocapture", "--test-threads=1"]).env(name, value);
-        Process::start(&mut command)
+        command.args(["--exact", function, "--ignored", "--nocapture", "--test-threads=1"]);
+        command
     }
 
     /// The process id.

@@ -1,8 +1,16 @@
 //! The real binary: what it prints, and how it ends.
 #![allow(missing_docs)]
 
+mod support;
 mod migrate;
 mod bench;
+mod add;
+mod jobs;
+mod steer;
+mod overview;
+mod cron;
+mod help;
+mod terminal;
 
 use std::process::{Command, Output};
 

@@ -1,17 +1,13 @@
--- A page of jobs in the order of their ids, as JSON text.
--- $1 the filter as a JSON object; what is left out, or null, filters nothing. Locks nothing; walks the primary key.
+-- A page of jobs in the order of their ids: each as JSON text, and its state.
+-- $1 the filter as a JSON object; what is left out, or null, filters nothing. Locks nothing; walks the primary key from
+-- after_id on until the page is full. For keys and ids there are list_jobs_by_key.sql and list_jobs_by_ids.sql.
+-- The conditions are a subquery of their own, of which the planner expects one in two to match: so it walks the index and
+-- stops, where it would otherwise expect next to nothing, read the whole table and sort.
 select
-  {job_json}
+  {job_json},
+  state.name
 from json_to_record($1::text::json) as filter (
-  ids bigint[],
-  states text[],
-  task_identifier text,
-  queue_name text,
-  key text,
-  error_contains text,
-  created_before timestamptz,
-  after_id bigint,
-  "limit" integer
+  {job_filter}
 )
 cross join {schema}._private_jobs as job
 join {schema}._private_tasks as task on task.id = job.task_id
@@ -20,22 +16,9 @@ cross join lateral (
   select task.identifier as task_identifier, queue.queue_name
 ) as names
 cross join lateral (
-  select case
-    when job.locked_at is not null then 'running'
-    when job.attempts >= job.max_attempts then 'failed'
-    when job.run_at > now() and job.attempts > 0 then 'retrying'
-    when job.run_at > now() then 'scheduled'
-    when queue.locked_at is not null then 'waiting'
-    else 'ready'
-  end as name
+  select {job_state} as name
 ) as state
-where (filter.ids is null or job.id = any (filter.ids))
-  and (filter.states is null or state.name = any (filter.states))
-  and (filter.task_identifier is null or task.identifier = filter.task_identifier)
-  and (filter.queue_name is null or queue.queue_name = filter.queue_name)
-  and (filter.key is null or job.key = filter.key)
-  and (filter.error_contains is null or position(filter.error_contains in job.last_error) > 0)
-  and (filter.created_before is null or job.created_at < filter.created_before)
-  and (filter.after_id is null or job.id > filter.after_id)
+where job.id > coalesce((($1::text::json) ->> 'after_id')::bigint, 0)
+  and (select {job_matches})
 order by job.id
 limit (select (($1::text::json) ->> 'limit')::integer)

@@ -1,6 +1,7 @@
 -- Picks due jobs without a queue and holds them by row locks alone, until the transaction ends; nothing is written.
--- $1 the task identifiers, $2 forbidden flags, $3 the time or null for the database's, $4 how many, $5 and $6 the
--- priority and run_at to begin at (null: before every time). Attempts are given as they will be.
+-- $1 the task identifiers, $2 forbidden flags, $3 the time or null for the database's, $4 how many, $5 to $7 the
+-- priority, run_at (null: before every time) and place of the last job of the pick before: rows of one time come in the
+-- order of their places, so what that pick still holds is passed over without trying to lock it. Attempts are given as they will be.
 -- The columns are read by their place.
 -- Locks the jobs that it gives and skips what others hold; never waits. Walks jobs_no_queue_index in order.
 select
@@ -16,11 +17,12 @@ select
   job.key,
   job.revision,
   job.flags,
-  job.task_id
+  job.task_id,
+  job.ctid
 from {schema}._private_jobs as job
 where job.is_available = true
   and job.job_queue_id is null
-  and (job.priority, job.run_at) >= ($5::smallint, coalesce($6::timestamptz, '-infinity'))
+  and (job.priority, job.run_at, job.ctid) > ($5::smallint, coalesce($6::timestamptz, '-infinity'), $7::tid)
   and job.run_at <= coalesce($3::timestamptz, now())
   and job.task_id = any (array(
     select task.id

@@ -1,5 +1,6 @@
 -- Adds the jobs of one minute of cron, each once, whoever asks and how often; returns the identifiers of those added.
--- $1 a JSON array of items, $2 the minute.
+-- $1 a JSON array of items, $2 the minute, $3 their payloads: apart, since what is taken out of JSON must not have a
+-- \u0000 anywhere in it, and a payload may.
 -- The row of an item in known_crontabs is the gate: only who moves its last_execution forward adds the job. Others
 -- wait for the row, then find the minute taken. Node's workers go through the same gate, in the order of the list
 -- too, so that two workers with one crontab never wait for each other crosswise.
@@ -10,15 +11,15 @@ with given as (
     json_to_recordset($1::text::json) as (
       identifier text,
       task_identifier text,
-      payload json,
       queue_name text,
       max_attempts integer,
       job_key text,
       job_key_mode text,
       priority integer
-    )
+    ),
+    unnest($3::text[])
   ) with ordinality as item (
-    identifier, task_identifier, payload, queue_name, max_attempts, job_key, job_key_mode, priority, position
+    identifier, task_identifier, queue_name, max_attempts, job_key, job_key_mode, priority, payload, position
   )
 ), taken as (
   insert into {schema}._private_known_crontabs as known (identifier, known_since, last_execution)
@@ -40,7 +41,7 @@ select due.identifier
 from due
 cross join lateral {schema}.add_job(
   due.task_identifier,
-  due.payload,
+  due.payload::json,
   due.queue_name,
   $2::timestamptz,
   due.max_attempts,

@@ -7,6 +7,8 @@ use crate::Error;
 
 /// How much of a long line is shown around a mistake, in characters.
 const SHOWN: usize = 100;
+/// How much of a word is told in a message.
+const QUOTED: usize = 40;
 
 /// All mistakes of a crontab, in the order of its lines.
 ///
@@ -96,6 +98,14 @@ impl CrontabError {
     /// The whole line.
     pub fn text(&self) -> &str {
         &self.text
+    }
+}
+
+/// A piece of a line as it is named in a message: what is long is shown with the line, and need not be told in full.
+pub(super) fn quote(text: &str) -> String {
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{:?}", format!("{}…", &text[..end])),
+        None => format!("{text:?}"),
     }
 }
 

@@ -3,7 +3,11 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use chrono::{DateTime, Utc};
+
 use super::Cron;
+use super::moment::Minute;
+use super::plan;
 use crate::{Error, Result};
 
 /// The cron items of a worker. A clone is another handle on the same list; a change counts from the next minute on.
@@ -52,6 +56,11 @@ impl CronItems {
     /// All items, as they are now.
     pub fn list(&self) -> Vec<Cron> {
         self.lock().items.iter().map(|item| Cron::clone(item)).collect()
+    }
+
+    /// Those that are due in the minute of `time`.
+    pub fn due(&self, time: DateTime<Utc>) -> Vec<Cron> {
+        plan::due(&self.snapshot(), Minute::of(time)).into_iter().map(Arc::unwrap_or_clone).collect()
     }
 
     pub(super) fn snapshot(&self) -> Vec<Arc<Cron>> {

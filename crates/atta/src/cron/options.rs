@@ -4,7 +4,7 @@ use std::fmt;
 
 use chrono_tz::Tz;
 
-use super::fault::Fault;
+use super::fault::{Fault, quote};
 use super::fill::{CrontabFill, EXPECTED_PHRASE};
 use super::pattern::Word;
 use crate::JobKeyMode;
@@ -32,6 +32,9 @@ impl Options {
     pub(super) fn read(word: Word<'_>, faults: &mut Vec<Fault>) -> Options {
         let mut options = Options::default();
         let mut seen = vec![];
+        if word.text == "?" {
+            faults.push(Fault::new(word.end(), "there is no option after the ?", EXPECTED_OPTION));
+        }
         let mut offset = word.offset + 1;
         for option in word.text[1..].split('&') {
             let start = offset;
@@ -59,7 +62,7 @@ impl Options {
 
     /// The fault, if there is one, is in the name (true) or the value: what is wrong, and what was expected.
     fn set(&mut self, name: &str, value: &str) -> Result<(), (bool, String, &'static str)> {
-        let wrong = |expected| (false, format!("{value:?} is no value for {name}"), expected);
+        let wrong = |expected| (false, format!("{} is no value for {name}", quote(value)), expected);
         match name {
             "id" => self.id = Some(checked(value, is_id).ok_or(wrong(EXPECTED_ID))?),
             "fill" => self.fill = CrontabFill::from_phrase(value).ok_or(wrong(EXPECTED_PHRASE))?,
@@ -78,7 +81,7 @@ impl Options {
                 let zone = value.replace(' ', "+").parse().ok();
                 self.time_zone = Some(zone.ok_or(wrong("a time zone such as Europe/Paris"))?);
             }
-            _ => return Err((true, format!("the option {name:?} is not known"), EXPECTED_OPTION)),
+            _ => return Err((true, format!("the option {} is not known", quote(name)), EXPECTED_OPTION)),
         }
         Ok(())
     }
@@ -112,6 +115,10 @@ impl Options {
         }
         if let Some(queue) = self.queue.as_ref().filter(|queue| !is_queue(queue)) {
             objections.push(format!("the queue name {queue:?}"));
+        }
+        let line_breaks = ['\n', '\r', '\u{2028}', '\u{2029}'];
+        if self.job_key.as_ref().is_some_and(|key| key.contains(line_breaks)) {
+            objections.push("a job key with a line break".to_owned());
         }
         objections
     }
@@ -182,6 +189,9 @@ fn mode(text: &str) -> Option<JobKeyMode> {
 
 /// `%41` and `+`. What is no such thing stays as it is, what is no UTF-8 becomes the replacement character.
 fn decode(text: &str) -> String {
+    if !text.contains(['%', '+']) {
+        return text.to_owned();
+    }
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {

@@ -1,13 +1,15 @@
 //! The crontab: lines of text into cron items, or everything that is wrong with them.
 //!
 //! A line is empty, a comment (`#` as its first character), or: five time fields, a task, `?options`, `{payload}`,
-//! the last two if need be. What separates them is any amount of white space. Lines end with LF or CRLF.
+//! the last two if need be. What separates them is any amount of white space. Lines end with LF or CRLF; a carriage
+//! return elsewhere is a mistake.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::str::FromStr;
 
 use super::Cron;
-use super::fault::{CrontabError, CrontabErrors, Fault};
+use super::fault::{CrontabError, CrontabErrors, Fault, quote};
 use super::options::Options;
 use super::pattern::{Pattern, Word};
 use super::payload;
@@ -33,23 +35,16 @@ pub fn parse_crontab(text: &str) -> Result<Vec<Cron>, CrontabErrors> {
     let mut lines_of = HashMap::new();
     for (number, line) in (1..).zip(text.split('\n')) {
         let line = line.strip_suffix('\r').unwrap_or(line);
-        match read_line(line) {
-            None => {}
-            Some(Err(faults)) => {
-                errors.extend(faults.into_iter().map(|fault| CrontabError::new(number, line, fault)))
-            }
-            Some(Ok(item)) => {
-                match lines_of.get(item.identifier()) {
-                    Some(first) => {
-                        errors.push(CrontabError::new(number, line, duplicate(line, &item, *first)))
-                    }
-                    None => {
-                        lines_of.insert(item.identifier().to_owned(), number);
-                    }
-                }
-                items.push(item);
+        let Some(Line { item, mut faults, identifier }) = read_line(line) else { continue };
+        if let Some(Identifier { text, offset }) = identifier {
+            match lines_of.entry(text) {
+                Entry::Vacant(entry) => drop(entry.insert(number)),
+                Entry::Occupied(entry) => faults.push(duplicate(entry.key(), offset, *entry.get())),
             }
         }
+        faults.sort_by_key(|fault| fault.offset);
+        errors.extend(faults.into_iter().map(|fault| CrontabError::new(number, line, fault)));
+        items.extend(item);
     }
     match CrontabErrors::of(errors) {
         Some(errors) => Err(errors),
@@ -62,8 +57,9 @@ impl FromStr for Cron {
     type Err = CrontabErrors;
 
     fn from_str(line: &str) -> Result<Cron, CrontabErrors> {
-        let nothing = || Err(vec![Fault::new(0, "there is no cron item", EXPECTED_FIELDS)]);
-        read_line(line).unwrap_or_else(nothing).map_err(|faults| at_line_one(line, faults))
+        let nothing = || Line::wrong(Fault::new(0, "there is no cron item", EXPECTED_FIELDS));
+        let Line { item, faults, .. } = read_line(line).unwrap_or_else(nothing);
+        item.ok_or_else(|| at_line_one(line, faults))
     }
 }
 
@@ -90,31 +86,67 @@ fn at_line_one(line: &str, mut faults: Vec<Fault>) -> CrontabErrors {
     CrontabErrors::of(errors).expect("there is at least one fault, as of the lines above")
 }
 
-fn duplicate(line: &str, item: &Cron, first: usize) -> Fault {
-    let mut cursor = Cursor::new(line);
-    let fields = if line.trim_start_matches(is_space).starts_with('@') { 1 } else { 5 };
-    for _ in 0..fields {
-        cursor.word();
+fn duplicate(identifier: &str, offset: usize, first: usize) -> Fault {
+    let message = format!("the identifier {} is that of line {first} already", quote(identifier));
+    Fault::new(offset, message, "an identifier of its own: ?id=…")
+}
+
+/// What a line that says something gives: an item, or else faults.
+struct Line {
+    item: Option<Cron>,
+    faults: Vec<Fault>,
+    /// Told also of a line with faults elsewhere, so that they don't hide that it is there twice.
+    identifier: Option<Identifier>,
+}
+
+struct Identifier {
+    text: String,
+    /// Where the task begins.
+    offset: usize,
+}
+
+impl Line {
+    fn wrong(fault: Fault) -> Line {
+        Line { item: None, faults: vec![fault], identifier: None }
     }
-    let message = format!("the identifier {} is that of line {first} already", item.identifier());
-    Fault::new(cursor.offset, message, "an identifier of its own: ?id=…")
 }
 
 /// None for an empty line and a comment.
-fn read_line(line: &str) -> Option<Result<Cron, Vec<Fault>>> {
+fn read_line(line: &str) -> Option<Line> {
     let mut cursor = Cursor::new(line);
-    if cursor.rest.is_empty() || cursor.rest.starts_with('#') {
+    if cursor.rest.is_empty() {
+        return None;
+    }
+    if let Some(fault) = lone_carriage_return(line) {
+        return Some(Line::wrong(fault));
+    }
+    if cursor.rest.starts_with('#') {
         return None;
     }
     let mut faults = Vec::new();
     let pattern = read_fields(&mut cursor, &mut faults);
     let task = read_task(&mut cursor, &mut faults);
+    let before = faults.len();
     let options = read_options(&mut cursor, &mut faults);
+    let identifier = task.filter(|_| faults.len() == before).map(|task| Identifier {
+        text: options.id.clone().unwrap_or_else(|| task.text.to_owned()),
+        offset: task.offset,
+    });
     let payload = read_payload(&cursor, &mut faults);
-    Some(match (pattern, task) {
-        (Some(pattern), Some(task)) if faults.is_empty() => Ok(Cron::read(task, pattern, options, payload)),
-        _ => Err(faults),
-    })
+    let item = match (pattern, task) {
+        (Some(pattern), Some(task)) if faults.is_empty() => {
+            Some(Cron::read(task.text, pattern, options, payload))
+        }
+        _ => None,
+    };
+    Some(Line { item, faults, identifier })
+}
+
+/// Where lines end with a carriage return alone, as on the first Macs, a comment would swallow the whole file.
+fn lone_carriage_return(line: &str) -> Option<Fault> {
+    let start = line.chars().take_while(|c| is_space(*c)).count();
+    let offset = start + line.trim_matches(is_space).chars().position(|c| c == '\r')?;
+    Some(Fault::new(offset, "a carriage return is inside of the line", "lines that end with LF or CRLF"))
 }
 
 fn read_fields(cursor: &mut Cursor<'_>, faults: &mut Vec<Fault>) -> Option<Pattern> {
@@ -133,7 +165,7 @@ fn read_fields(cursor: &mut Cursor<'_>, faults: &mut Vec<Fault>) -> Option<Patte
     Some(Pattern::read(&words, faults))
 }
 
-fn read_task<'a>(cursor: &mut Cursor<'a>, faults: &mut Vec<Fault>) -> Option<&'a str> {
+fn read_task<'a>(cursor: &mut Cursor<'a>, faults: &mut Vec<Fault>) -> Option<Word<'a>> {
     let Some(word) = cursor.word() else {
         // A line that ended before has been told so.
         if faults.is_empty() {
@@ -142,9 +174,9 @@ fn read_task<'a>(cursor: &mut Cursor<'a>, faults: &mut Vec<Fault>) -> Option<&'a
         return None;
     };
     let Some(wrong) = wrong_in_task(word.text) else {
-        return Some(word.text);
+        return Some(word);
     };
-    let message = format!("{:?} is no task", word.text);
+    let message = format!("{} is no task", quote(word.text));
     faults.push(Fault::new(word.offset + wrong, message, EXPECTED_TASK));
     None
 }

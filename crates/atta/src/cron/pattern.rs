@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::fault::Fault;
+use super::fault::{Fault, quote};
 use super::moment::{CronDigest, Moment};
 
 /// When an item is due, by the calendar: a set a field, as bits.
@@ -81,7 +81,8 @@ impl Pattern {
     /// Reads a word such as `@daily`.
     pub(super) fn read_macro(word: Word<'_>) -> Result<Pattern, Fault> {
         let Some((name, fields)) = MACROS.iter().find(|(name, _)| *name == word.text) else {
-            return Err(Fault::new(word.offset, format!("{} is not known", word.text), EXPECTED_MACRO));
+            let message = format!("{} is not known", quote(word.text));
+            return Err(Fault::new(word.offset, message, EXPECTED_MACRO));
         };
         let mut texts = fields.split(' ').map(|text| Word { text, offset: word.offset });
         let words = std::array::from_fn(|_| texts.next().unwrap_or(Word { text: "*", offset: word.offset }));
@@ -177,13 +178,13 @@ impl Field {
         if range != "*" && !range.contains('-') {
             return Err(Fault::new(
                 0,
-                format!("a step needs * or a range before it, not {range:?}"),
+                format!("a step needs * or a range before it, not {}", quote(range)),
                 "*/n or a-b/n",
             ));
         }
         match number(step) {
             Some(step) if step > 0 => Ok(step as usize),
-            _ => Err(Fault::new(offset, format!("{step:?} is no step"), "a number from 1")),
+            _ => Err(Fault::new(offset, format!("{} is no step", quote(step)), "a number from 1")),
         }
     }
 
@@ -192,14 +193,16 @@ impl Field {
             return self.read_value(range).map(|value| (value, value));
         };
         let offset = first.chars().count() + 1;
+        let is_week =
+            self.limit == 7 && last.eq_ignore_ascii_case("sun") && !first.eq_ignore_ascii_case(last);
         let first = self.read_value(first)?;
         let end = self.read_value(last).map_err(|fault| fault.moved(offset))?;
         // A week may end on Sunday: fri-sun.
-        let end = if self.limit == 7 && last.eq_ignore_ascii_case("sun") { 7 } else { end };
+        let end = if is_week { 7 } else { end };
         if end > first {
             return Ok((first, end));
         }
-        let message = format!("the range {range} does not go up");
+        let message = format!("the range {} does not go up", quote(range));
         Err(Fault::new(offset, message, format!("a {} after {first}", self.name)))
     }
 
@@ -209,7 +212,7 @@ impl Field {
         }
         match number(text) {
             Some(value) if (self.min..=self.limit).contains(&value) => Ok(value),
-            _ => Err(Fault::new(0, format!("{text:?} is no {}", self.name), self.expected())),
+            _ => Err(Fault::new(0, format!("{} is no {}", quote(text), self.name), self.expected())),
         }
     }
 

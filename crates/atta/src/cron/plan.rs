@@ -30,8 +30,10 @@ pub(super) enum Step {
 }
 
 /// `next` is the minute whose turn it is. Minutes that have been scheduled can be offered again: the database knows.
-pub(super) fn step(now: DateTime<Utc>, next: Minute) -> Step {
-    if is_jump(now, next) {
+/// `busy` is how long the schedule has been at work without a rest: so much later than usual it may be, or else the
+/// ticks that came due while it made up for others were lost.
+pub(super) fn step(now: DateTime<Utc>, next: Minute, busy: Duration) -> Step {
+    if is_jump(now, next, busy) {
         return Step::Resume;
     }
     if now >= next.begin() {
@@ -42,20 +44,22 @@ pub(super) fn step(now: DateTime<Utc>, next: Minute) -> Step {
 }
 
 /// Whether the clock shows far more than what `next` had led to expect, or less.
-fn is_jump(now: DateTime<Utc>, next: Minute) -> bool {
+fn is_jump(now: DateTime<Utc>, next: Minute, busy: Duration) -> bool {
     let late = Minute::of(now).0.saturating_sub(next.0);
-    !(-2..=CATCH_UP).contains(&late)
+    let busy = i64::try_from(busy.as_secs().div_ceil(60)).unwrap_or(i64::MAX);
+    !(-2..=CATCH_UP.saturating_add(busy)).contains(&late)
 }
 
 /// Where an interrupted schedule goes on, if that is not too long ago.
 pub(super) fn unbroken(now: DateTime<Utc>, next: Option<Minute>) -> Option<Minute> {
-    next.filter(|next| !is_jump(now, *next))
+    next.filter(|next| !is_jump(now, *next, Duration::ZERO))
 }
 
-/// How long to wait after so many failures in a row: 0.2 s, then half as much again each time, up to a minute; times
-/// 0.5 to 1.5, as `chance` (0 to 1) will have it, so that not all come back in the same second.
+/// How long to wait after so many failures in a row: 0.2 s, then half as much again each time, up to 10 s; times
+/// 0.5 to 1.5, as `chance` (0 to 1) will have it, so that not all come back in the same second. No longer, because the
+/// time until it is noticed that the database is back counts against what is made up for.
 pub(super) fn back_off(failures: u32, chance: f64) -> Duration {
-    let pause = (0.2 * 1.5f64.powi(failures.min(30) as i32)).min(60.0);
+    let pause = (0.2 * 1.5f64.powi(failures.min(30) as i32)).min(10.0);
     Duration::from_secs_f64(pause * (0.5 + chance))
 }
 

@@ -6,14 +6,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::Pool;
 use tokio_util::sync::CancellationToken;
 
 use super::moment::Minute;
-use super::plan::{self, Missed, Step};
+use super::plan::{self, Known, Missed, Step};
 use super::store::Store;
 use super::{Cron, CronItems};
 use crate::{Error, Result, Schema};
@@ -103,8 +103,17 @@ pub(crate) async fn run_schedule(
     on_event: impl Fn(CronEvent) + Send + Sync,
 ) {
     let store = Store::new(pool, &schema, stop.clone());
-    let mut schedule =
-        Schedule { store, items, clock, stop, on_event, next: None, since: HashMap::new(), failures: 0 };
+    let mut schedule = Schedule {
+        store,
+        items,
+        clock,
+        stop,
+        on_event,
+        next: None,
+        since: HashMap::new(),
+        rested: Instant::now(),
+        failures: 0,
+    };
     while let Err(error) = schedule.follow().await {
         if schedule.stop.is_cancelled() {
             return;
@@ -126,6 +135,8 @@ struct Schedule<Clock, OnEvent> {
     next: Option<Minute>,
     /// From which minute on this process has had its items, all of which are registered.
     since: HashMap<String, Minute>,
+    /// When there was last nothing to do. A timer of the machine, which stands still while that sleeps.
+    rested: Instant,
     /// In a row.
     failures: u32,
 }
@@ -136,7 +147,7 @@ impl<Clock: Fn() -> DateTime<Utc>, OnEvent: Fn(CronEvent)> Schedule<Clock, OnEve
         let mut next = self.start().await?;
         while !self.stop.is_cancelled() {
             let now = (self.clock)();
-            match plan::step(now, next) {
+            match plan::step(now, next, self.rested.elapsed()) {
                 Step::Wait(pause) => self.rest(pause).await,
                 Step::Schedule(minute) => {
                     self.tick(minute, now).await?;
@@ -157,37 +168,47 @@ impl<Clock: Fn() -> DateTime<Utc>, OnEvent: Fn(CronEvent)> Schedule<Clock, OnEve
     async fn start(&mut self) -> Result<Minute> {
         let start = (self.clock)();
         let items = self.items.snapshot();
-        let identifiers = items.iter().map(|item| item.identifier()).collect();
-        let known = self.store.register_cron_items(identifiers, start).await?;
+        let known = self.register(&items, start).await?;
         self.note(&items, start);
         self.tell(CronEvent::Started { at: start, items: items.len() });
 
         let unbroken = plan::unbroken(start, self.next);
-        let mut missed = Missed::new(&items, &known, start, unbroken, &self.since);
-        while !self.stop.is_cancelled()
-            && let Some((minute, due)) = missed.next(MINUTES_AT_A_TIME)
-        {
-            self.schedule(minute, &due, true).await?;
-            tokio::task::yield_now().await;
-        }
+        self.make_up(Missed::new(&items, &known, start, unbroken, &self.since)).await?;
         let next = Minute::not_before(start);
         self.next = Some(next);
         Ok(next)
     }
 
-    /// One minute in its turn; items that were added meanwhile are registered first.
+    /// One minute in its turn. Items that were added meanwhile are first registered and made up for, as at a start.
     async fn tick(&mut self, minute: Minute, now: DateTime<Utc>) -> Result<()> {
         let items = self.items.snapshot();
-        let new: Vec<&str> =
-            items.iter().map(|item| item.identifier()).filter(|id| !self.since.contains_key(*id)).collect();
+        let is_new = |item: &&Arc<Cron>| !self.since.contains_key(item.identifier());
+        let new: Vec<Arc<Cron>> = items.iter().filter(is_new).cloned().collect();
         if !new.is_empty() {
-            self.store.register_cron_items(new, now).await?;
+            let known = self.register(&new, now).await?;
+            self.make_up(Missed::new(&new, &known, minute.begin(), None, &self.since)).await?;
         }
         self.note(&items, now);
         let is_ours =
             |item: &&Arc<Cron>| self.since.get(item.identifier()).is_some_and(|since| *since <= minute);
         let due = plan::due(items.iter().filter(is_ours), minute);
         self.schedule(minute, &due, false).await
+    }
+
+    async fn register(&self, items: &[Arc<Cron>], now: DateTime<Utc>) -> Result<HashMap<String, Known>> {
+        let identifiers = items.iter().map(|item| item.identifier()).collect();
+        self.store.register_cron_items(identifiers, now).await
+    }
+
+    /// Minute after minute, from the oldest on: the database takes none that is older than the last.
+    async fn make_up(&self, mut missed: Missed) -> Result<()> {
+        while !self.stop.is_cancelled()
+            && let Some((minute, due)) = missed.next(MINUTES_AT_A_TIME)
+        {
+            self.schedule(minute, &due, true).await?;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 
     /// Keeps in mind since when each item is here, and forgets those that are gone.
@@ -223,8 +244,9 @@ impl<Clock: Fn() -> DateTime<Utc>, OnEvent: Fn(CronEvent)> Schedule<Clock, OnEve
         (self.on_event)(event);
     }
 
-    async fn rest(&self, pause: Duration) {
+    async fn rest(&mut self, pause: Duration) {
         // Either way the caller looks at the token and at the clock again.
         let _ = self.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+        self.rested = Instant::now();
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use deadpool_postgres::{Object, Pool};
 use serde::Serialize;
-use serde_json::Value;
 use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -100,9 +99,11 @@ impl Store {
 
     async fn schedule_cron_jobs(&self, minute: Minute, jobs: &[CronJob<'_>]) -> Result<Vec<String>> {
         let doing = format!("adding the jobs of cron items for {}", minute.begin().format("%Y-%m-%dT%H:%MZ"));
+        let payloads: Vec<&str> = jobs.iter().map(|job| job.payload.as_str()).collect();
         let jobs = serde_json::to_string(jobs).map_err(|error| Error::config(format!("{doing}: {error}")))?;
         let at = minute.begin();
-        let parameters: [Parameter<'_>; 2] = [(&jobs, Type::TEXT), (&at, Type::TIMESTAMPTZ)];
+        let parameters: [Parameter<'_>; 3] =
+            [(&jobs, Type::TEXT), (&at, Type::TIMESTAMPTZ), (&payloads, Type::TEXT_ARRAY)];
         let rows = self.query(&doing, &self.schedule_cron_jobs, &parameters).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
@@ -142,7 +143,9 @@ fn is_about_values(error: &Error) -> bool {
 struct CronJob<'a> {
     identifier: &'a str,
     task_identifier: &'a str,
-    payload: Value,
+    /// JSON, handed over apart from the rest.
+    #[serde(skip)]
+    payload: String,
     queue_name: Option<&'a str>,
     max_attempts: Option<i16>,
     job_key: Option<&'a str>,
@@ -156,7 +159,7 @@ impl<'a> CronJob<'a> {
         CronJob {
             identifier: item.identifier(),
             task_identifier: item.task_identifier(),
-            payload: payload::of_job(item.payload.as_ref(), minute.begin(), backfilled),
+            payload: payload::of_job(item.payload.as_ref(), minute.begin(), backfilled).to_string(),
             queue_name: options.queue.as_deref(),
             max_attempts: options.max_attempts,
             job_key: options.job_key.as_deref(),

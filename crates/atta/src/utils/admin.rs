@@ -1,5 +1,6 @@
 //! Changing jobs that exist.
 
+use serde::Serialize;
 use serde_json::json;
 
 use super::WorkerUtils;
@@ -26,6 +27,18 @@ impl CleanupTask {
             CleanupTask::GcJobQueues => "GC_JOB_QUEUES",
         }
     }
+}
+
+/// What [`WorkerUtils::cleanup`] deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CleanupCounts {
+    /// Jobs that had no attempt left.
+    pub jobs: u64,
+    /// Tasks that no job was of.
+    pub tasks: u64,
+    /// Queues that no job was in.
+    pub queues: u64,
 }
 
 impl WorkerUtils {
@@ -61,6 +74,20 @@ impl WorkerUtils {
         self.ask_jobs("rescheduling jobs", sql, &argument).await
     }
 
+    /// Lets jobs begin anew, at once and with all their attempts; gives back those that no worker was at.
+    pub async fn retry_jobs(&self, job_ids: &[i64]) -> Result<Vec<Job>> {
+        let sql = include_str!("../../sql/queries/retry_jobs.sql");
+        self.ask_jobs("retrying jobs", sql, &json!({ "job_ids": job_ids })).await
+    }
+
+    /// Takes jobs away from the workers that have them, and frees the queues held for them; gives those jobs back.
+    /// Only for workers that are known to be gone, as with [`WorkerUtils::force_unlock_workers`]. The attempt that
+    /// was begun stays counted.
+    pub async fn unlock_jobs(&self, job_ids: &[i64]) -> Result<Vec<Job>> {
+        let sql = include_str!("../../sql/queries/unlock_jobs.sql");
+        self.ask_jobs("unlocking jobs", sql, &json!({ "job_ids": job_ids })).await
+    }
+
     /// Frees the jobs and queues that these workers hold. Only for workers that are known to be gone: one that is
     /// alive would run its jobs a second time beside others.
     pub async fn force_unlock_workers(&self, worker_ids: &[&str]) -> Result<()> {
@@ -69,22 +96,28 @@ impl WorkerUtils {
         Ok(())
     }
 
-    /// Deletes what nobody needs any more, in the order of [`CleanupTask`]. `keep` are tasks that stay although no
+    /// Deletes what nobody needs any more, in the order of [`CleanupTask`], and says how much. `keep` are tasks that stay although no
     /// job is of them.
     ///
     /// Safe while workers run and jobs are added: each part takes its table for itself for a moment. If it can't have
     /// it within two seconds, it gives up with an error that is transient.
-    pub async fn cleanup(&self, tasks: &[CleanupTask], keep: &[&str]) -> Result<()> {
+    pub async fn cleanup(&self, tasks: &[CleanupTask], keep: &[&str]) -> Result<CleanupCounts> {
         let mut tasks = tasks.to_vec();
         tasks.sort_unstable();
         tasks.dedup();
+        let mut counts = CleanupCounts::default();
         for task in tasks {
-            self.clean_up_one(task, keep).await?;
+            let deleted = self.clean_up_one(task, keep).await?;
+            match task {
+                CleanupTask::DeletePermafailedJobs => counts.jobs = deleted,
+                CleanupTask::GcTaskIdentifiers => counts.tasks = deleted,
+                CleanupTask::GcJobQueues => counts.queues = deleted,
+            }
         }
-        Ok(())
+        Ok(counts)
     }
 
-    async fn clean_up_one(&self, task: CleanupTask, keep: &[&str]) -> Result<()> {
+    async fn clean_up_one(&self, task: CleanupTask, keep: &[&str]) -> Result<u64> {
         let doing = format!("cleaning up ({})", task.as_str());
         let failed = |error| self.explain(Error::database(&doing, error));
         let (lock, delete) = match task {
@@ -107,7 +140,8 @@ impl WorkerUtils {
         }
         let sql = self.schema().fill(delete);
         let keep: Vec<String> = keep.iter().map(|identifier| (*identifier).to_owned()).collect();
-        transaction.execute(&sql, &[&keep]).await.map_err(failed)?;
-        transaction.commit().await.map_err(failed)
+        let deleted = transaction.execute(&sql, &[&keep]).await.map_err(failed)?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(deleted)
     }
 }

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::add::{AddJobs, RawJobSpec};
 use super::{WorkerUtils, pool};
+use crate::job::Place;
 use crate::{Error, Job, Result};
 
 /// From so many jobs on it is worth the extra round trips.
@@ -171,6 +172,7 @@ impl WorkerUtils {
             locked_by: None,
             revision: 0,
             flags: flags(job),
+            place: Place::default(),
         }
     }
 }

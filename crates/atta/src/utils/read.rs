@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::WorkerUtils;
+use super::{WorkerUtils, decode_jobs};
 use crate::{Error, Job, Result};
 
 /// Where a job stands. No column says so: it follows from the others, and from the time.
@@ -26,6 +26,20 @@ pub enum JobState {
     Failed,
 }
 
+impl JobState {
+    /// The name that statements give back.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobState::Ready => "ready",
+            JobState::Waiting => "waiting",
+            JobState::Scheduled => "scheduled",
+            JobState::Retrying => "retrying",
+            JobState::Running => "running",
+            JobState::Failed => "failed",
+        }
+    }
+}
+
 /// Which jobs to list. The default is all of them, 100 at a time.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobFilter {
@@ -43,6 +57,8 @@ pub struct JobFilter {
     pub error_contains: Option<String>,
     /// Only those added before.
     pub created_before: Option<DateTime<Utc>>,
+    /// Only those that this worker has.
+    pub locked_by: Option<String>,
     /// Only those with a higher id: the last one of the page before.
     pub after_id: Option<i64>,
     /// At most so many. Default: 100.
@@ -59,6 +75,7 @@ impl Default for JobFilter {
             key: None,
             error_contains: None,
             created_before: None,
+            locked_by: None,
             after_id: None,
             limit: 100,
         }
@@ -98,20 +115,50 @@ impl WorkerUtils {
     }
 
     /// A page of jobs in the order of their ids. For the next page, set `after_id` to the last id of this one.
+    ///
+    /// A key or ids are found by an index; every other filter reads jobs until the page is full.
     pub async fn list_jobs(&self, filter: &JobFilter) -> Result<Vec<Job>> {
-        let sql = include_str!("../../sql/queries/list_jobs.sql");
-        let filter = serde_json::to_value(filter)
-            .map_err(|error| Error::config(format!("listing jobs: the filter is no JSON: {error}")))?;
-        self.ask_jobs("listing jobs", sql, &filter).await
+        let listed = self.list_jobs_with_states(filter).await?;
+        Ok(listed.into_iter().map(|(job, _)| job).collect())
+    }
+
+    /// [`WorkerUtils::list_jobs`], and where each of them stands.
+    pub async fn list_jobs_with_states(&self, filter: &JobFilter) -> Result<Vec<(Job, JobState)>> {
+        let doing = "listing jobs";
+        let sql = match filter {
+            JobFilter { key: Some(_), .. } => include_str!("../../sql/queries/list_jobs_by_key.sql"),
+            JobFilter { ids: Some(_), .. } => include_str!("../../sql/queries/list_jobs_by_ids.sql"),
+            _ => include_str!("../../sql/queries/list_jobs.sql"),
+        };
+        let rows = self.ask_rows(doing, sql, &encode(doing, filter)?).await?;
+        let texts: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        let states = rows.iter().map(|row| decode_state(doing, row.get(1)));
+        decode_jobs(doing, &texts)?.into_iter().zip(states).map(|(job, state)| Ok((job, state?))).collect()
+    }
+
+    /// The ids alone of a page of jobs, as [`WorkerUtils::list_jobs`] would list them: for acting on very many.
+    pub async fn list_job_ids(&self, filter: &JobFilter) -> Result<Vec<i64>> {
+        if filter.key.is_some() || filter.ids.is_some() {
+            return Ok(self.list_jobs(filter).await?.iter().map(Job::id).collect());
+        }
+        let doing = "listing jobs";
+        let sql = include_str!("../../sql/queries/list_job_ids.sql");
+        self.ask_as(doing, sql, &encode(doing, filter)?).await
     }
 
     /// How many jobs are in each state. Reads the whole table.
     pub async fn count_jobs(&self) -> Result<JobCounts> {
         let sql = include_str!("../../sql/queries/count_jobs.sql");
-        let rows = self.ask("counting jobs", sql, &json!({})).await?;
-        let counts = rows.first().map(String::as_str).unwrap_or("null");
-        serde_json::from_str(counts).map_err(|error| {
-            Error::config(format!("counting jobs: the database gave back no counts: {error}"))
-        })
+        Ok(self.ask_as("counting jobs", sql, &json!({})).await?.pop().unwrap_or_default())
     }
+}
+
+fn encode(doing: &str, filter: &JobFilter) -> Result<Value> {
+    serde_json::to_value(filter)
+        .map_err(|error| Error::config(format!("{doing}: the filter is no JSON: {error}")))
+}
+
+fn decode_state(doing: &str, name: String) -> Result<JobState> {
+    serde_json::from_value(Value::String(name))
+        .map_err(|error| Error::config(format!("{doing}: the database gave back no state: {error}")))
 }

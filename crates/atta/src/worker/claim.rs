@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Json, Type};
 
 use super::Shared;
+use crate::job::Place;
 use crate::{Error, Job, Result};
 
 /// Claims up to `limit` due jobs durably, and gives them in the order in which they are to run: queued ones of all
@@ -54,7 +55,8 @@ pub(crate) async fn read_picked(shared: &Shared, client: &Object, rows: &[Row]) 
             Some((id, name)) if *id == task_id => name.clone(),
             _ => task_name(shared, client, task_id).await.map_err(failed)?,
         };
-        jobs.push(Arc::new(read_job(row, name.clone()).map_err(failed)?));
+        let place = row.try_get(COLUMNS + 1).map_err(failed)?;
+        jobs.push(Arc::new(Job { place, ..read_job(row, name.clone()).map_err(failed)? }));
         last = Some((task_id, name));
     }
     Ok(jobs)
@@ -108,6 +110,7 @@ fn read_job(row: &Row, task_identifier: Arc<str>) -> Result<Job, tokio_postgres:
         locked_by: None,
         revision: row.try_get(10)?,
         flags: flags.map(|Json(flags)| flags),
+        place: Place::default(),
     })
 }
 

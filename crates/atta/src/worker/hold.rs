@@ -25,6 +25,7 @@ use super::claim;
 use super::release::{self, Failures};
 use super::run::{Finished, Outcome};
 use crate::db::pool;
+use crate::job::Place;
 use crate::{Error, Job, Result};
 
 /// Ends a transaction of ours that hears nothing from us, because our process is stopped, say.
@@ -46,17 +47,18 @@ pub(crate) struct Settlement {
     pub(crate) running: Vec<Arc<Job>>,
 }
 
-/// Where a pick begins to look.
+/// Where a pick begins to look: after this job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Cursor {
     pub(crate) priority: i16,
     /// None is before every time.
     pub(crate) run_at: Option<DateTime<Utc>>,
+    pub(crate) place: Place,
 }
 
 impl Cursor {
     /// Before every job.
-    pub(crate) const START: Cursor = Cursor { priority: i16::MIN, run_at: None };
+    pub(crate) const START: Cursor = Cursor { priority: i16::MIN, run_at: None, place: Place::FIRST };
 }
 
 /// What a lane should pick.
@@ -116,13 +118,14 @@ async fn pick(shared: &Shared, client: &Object, wanted: &Wanted) -> Result<Vec<A
     let forbidden = shared.forbidden_flags.now().await;
     let now = shared.local_now();
     let limit = i64::try_from(wanted.count).unwrap_or(i64::MAX);
-    let parameters: [(&(dyn ToSql + Sync), Type); 6] = [
+    let parameters: [(&(dyn ToSql + Sync), Type); 7] = [
         (&wanted.task_identifiers, Type::TEXT_ARRAY),
         (&forbidden, Type::TEXT_ARRAY),
         (&now, Type::TIMESTAMPTZ),
         (&limit, Type::INT8),
         (&wanted.from.priority, Type::INT2),
         (&wanted.from.run_at, Type::TIMESTAMPTZ),
+        (&wanted.from.place, Type::TID),
     ];
     shared.prepare(client, &shared.sql.pick_jobs, &parameters).await.map_err(failed)?;
     // One round trip: both are sent before the first is answered, in this order.
@@ -160,14 +163,20 @@ async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Res
             [(&interrupted, Type::INT8_ARRAY), (&delay, Type::FLOAT8)];
         shared.query(client, &shared.sql.postpone_held, &parameters).await.map_err(failed)?;
     }
-    let completed = ids_of(|outcome| matches!(outcome, Outcome::Completed));
-    let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&completed, Type::INT8_ARRAY)];
+    let completed = settlement.finished.iter().filter(|one| matches!(one.outcome, Outcome::Completed));
+    let completed: Vec<Place> = completed.map(|one| one.job.place).collect();
+    let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&completed, Type::TID_ARRAY)];
     shared.prepare(client, &shared.sql.complete_held, &parameters).await.map_err(failed)?;
     let (deleted, committed) =
-        join(shared.query(client, &shared.sql.complete_held, &parameters), client.batch_execute("commit"))
+        join(shared.execute(client, &shared.sql.complete_held, &parameters), client.batch_execute("commit"))
             .await;
-    deleted.map_err(failed)?;
-    committed.map_err(|error| (Error::database("settling held jobs", error), true))
+    let deleted = deleted.map_err(failed)?;
+    committed.map_err(|error| (Error::database("settling held jobs", error), true))?;
+    if deleted == completed.len() as u64 {
+        return Ok(());
+    }
+    // Cannot be, while we hold the rows. If it is, what is left of them is found by id.
+    Err((Error::unavailable("settling held jobs: some were not where they had been"), true))
 }
 
 /// After a lost connection: what nobody has touched since becomes ours durably, and is released in the usual way.
@@ -222,7 +231,9 @@ impl Size {
         if finished < picked {
             self.now = finished.clamp(self.least, MOST);
         } else if part_of_budget < 0.5 && picked >= self.now {
-            self.now = (self.now * 2).min(MOST);
+            // Far from the budget, so far that even eight times as many would stay well within.
+            let factor = if part_of_budget < 0.05 { 8 } else { 2 };
+            self.now = (self.now * factor).min(MOST);
         } else if part_of_budget > 0.8 {
             self.now = (self.now * 3 / 4).max(self.least);
         }

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::backoff::Backoff;
 use super::flags::ForbiddenFlags;
+use super::owner;
 use super::run::{Outcome, Tasks};
 use super::shared::Statements;
 use super::{Shared, Worker};
@@ -22,9 +23,6 @@ use crate::event::{EventSender, HookList, Hooks, WorkerEvent, WorkerEvents};
 use crate::task::IntoTaskHandlerResult;
 use crate::testing::Clock;
 use crate::{BatchTaskHandler, Error, Result, Schema, TaskHandler, WorkerContext, WorkerUtils};
-
-/// Two batches that are held, or a release and a claim, and one of each to spare.
-const LANE_CONNECTIONS: usize = 4;
 
 /// How a worker is set up.
 ///
@@ -319,7 +317,7 @@ impl WorkerOptions {
             None => Ok(utils.pool().clone()),
         };
         let shared = Shared {
-            lane_pool: own_pool(LANE_CONNECTIONS)?,
+            lane_pool: own_pool(owner::LANES)?,
             pulse_pool: own_pool(1)?,
             worker_id: format!("atta-{:016x}", fastrand::u64(..)).into(),
             utils,
@@ -347,6 +345,9 @@ impl WorkerOptions {
             leave: CancellationToken::new(),
             ended: CancellationToken::new(),
         };
+        if config.is_some() {
+            owner::warm_up(&shared.lane_pool).await?;
+        }
         let listen = config.filter(|_| is_direct);
         self.plan.cron.extend(self.cron)?;
         Ok(Worker::new(Plan { listen, ..self.plan }, shared))

@@ -32,8 +32,14 @@ use crate::db::pool;
 use crate::event::WorkerEvent;
 use crate::{Error, Job, Result};
 
-/// Lanes of a kind: while one is away, the other can bring in what has finished since.
-const LANES: usize = 2;
+/// Lanes that claim durably: while one is away, the other can bring in what has finished since.
+const DURABLE_LANES: usize = 2;
+
+/// Lanes that hold: while the jobs of one run, the others pick and settle, and wait for the disk.
+const HOLDING_LANES: usize = 3;
+
+/// All lanes may be away at once.
+pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES;
 
 /// A claim that found nothing is not repeated before so many times its own duration have passed, while jobs are held:
 /// so it can't slow them down, however much it has to look through.
@@ -174,7 +180,7 @@ impl Owner {
         let list = Arc::new(RunList::default());
         let (finished_sender, finished) = mpsc::channel(slots::CHUNKS_AHEAD);
         let slots = slots::start(&shared, shared.slots, &list, &finished_sender);
-        let (picked_sender, picked) = mpsc::channel(LANES);
+        let (picked_sender, picked) = mpsc::channel(HOLDING_LANES);
         Owner {
             shutdown: Shutdown::new(&worker.plan),
             plan: worker.plan.clone(),
@@ -245,7 +251,7 @@ impl Owner {
             }
             return;
         }
-        while self.durable.away < LANES {
+        while self.durable.away < DURABLE_LANES {
             let is_time = self.release_at.is_some_and(|time| time <= now) || self.shutdown.has_begun();
             let release = if is_time { std::mem::take(&mut self.to_release) } else { Vec::new() };
             if !release.is_empty() {
@@ -257,7 +263,7 @@ impl Owner {
             }
             self.send_durable(release, asked);
         }
-        while self.held.away < LANES && self.may_hold() && self.held.may_claim(now) {
+        while self.held.away < HOLDING_LANES && self.may_hold() && self.held.may_claim(now) {
             self.send_holding(now);
         }
         let is_quiet = !self.durable.more && !self.held.more && self.durable.away + self.held.away == 0;
@@ -391,7 +397,7 @@ impl Owner {
         }
         self.in_vain = Backoff::default();
         if let Some(last) = jobs.last() {
-            self.cursor = Cursor { priority: last.priority, run_at: Some(last.run_at) };
+            self.cursor = Cursor { priority: last.priority, run_at: Some(last.run_at), place: last.place };
         }
         // A full batch: the other lane can pick the next while this one runs.
         self.held.more |= is_full;
@@ -698,6 +704,12 @@ async fn durable_errand(
         tokio::join!(release(&shared, finished, false), claim).1
     };
     Errand::Durable { asked, took: start.elapsed(), claimed }
+}
+
+/// Opens the connections that the first claims need, all at once, so that no job waits for them.
+pub(super) async fn warm_up(lane_pool: &deadpool_postgres::Pool) -> Result<()> {
+    let open = (0..HOLDING_LANES).map(|_| pool::get(lane_pool, "connecting"));
+    futures_util::future::try_join_all(open).await.map(drop)
 }
 
 /// Clears up what a claim in doubt may have taken.

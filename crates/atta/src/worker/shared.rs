@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::{Object, Pool};
-use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Row, Statement};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -74,8 +74,7 @@ impl Shared {
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<(), tokio_postgres::Error> {
         if self.use_prepared {
-            let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
-            client.prepare_typed_cached(sql, &types).await?;
+            self.statement(client, sql, parameters).await?;
         }
         Ok(())
     }
@@ -90,10 +89,34 @@ impl Shared {
         if !self.use_prepared {
             return client.query_typed(sql, parameters).await;
         }
-        let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
-        let statement = client.prepare_typed_cached(sql, &types).await?;
+        let statement = self.statement(client, sql, parameters).await?;
         let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
         client.query(&statement, &values).await
+    }
+
+    /// The same for a statement that returns nothing; gives the number of rows that it changed.
+    pub(crate) async fn execute(
+        &self,
+        client: &Object,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<u64, tokio_postgres::Error> {
+        if !self.use_prepared {
+            return client.execute_typed(sql, parameters).await;
+        }
+        let statement = self.statement(client, sql, parameters).await?;
+        let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
+        client.execute(&statement, &values).await
+    }
+
+    async fn statement(
+        &self,
+        client: &Object,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Statement, tokio_postgres::Error> {
+        let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
+        client.prepare_typed_cached(sql, &types).await
     }
 }
 

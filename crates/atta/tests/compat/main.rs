@@ -4,6 +4,8 @@
 
 mod catalog;
 mod concurrent;
+mod cron;
+mod crontabs;
 mod jobs;
 mod lost_add;
 mod node;

@@ -1,5 +1,7 @@
 //! The schedule of cron on a real PostgreSQL, with a clock that the test sets.
 
+mod killed;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -333,6 +335,97 @@ async fn items_come_and_go_while_it_runs() {
     schedule.wait_for_minute("08:02:00").await;
     schedule.stop().await;
     assert_eq!(jobs(&client).await, ["a 08:01", "b 08:01", "b 08:02"]);
+}
+
+/// Neither a schedule whose table is gone nor a match function that panics is felt by the jobs.
+#[tokio::test]
+async fn a_cron_that_fails_leaves_the_jobs_alone() {
+    let database = Database::migrated().await;
+    let client = database.client().await;
+    client.batch_execute("drop table graphile_worker._private_known_crontabs").await.unwrap();
+    let items = items("* * * * * a");
+    items.add(Cron::task_matching("b", |_| panic!("on purpose"))).unwrap();
+    let schedule = Running::start(&database, &items, &clock_at("08:00:10")).await;
+    let failures = || {
+        let events = schedule.events.lock().unwrap();
+        events.iter().filter(|event| matches!(&***event, CronEvent::Failed { .. })).count()
+    };
+    for round in 1..=3 {
+        wait_for("cron to fail", || async { (failures() >= round).then_some(()) }).await;
+        let sql = "select graphile_worker.add_job('other', 'null', run_at => '2026-01-01')";
+        client.query_one(sql, &[]).await.unwrap();
+        wait_for("the job to run", || async {
+            let left = client.query_one("select count(*) from graphile_worker._private_jobs", &[]).await;
+            (left.unwrap().get::<_, i64>(0) == 0).then_some(())
+        })
+        .await;
+    }
+    schedule.stop().await;
+}
+
+#[tokio::test]
+async fn whatever_a_payload_has_in_it_the_other_items_have_their_jobs() {
+    let database = Database::migrated().await;
+    let client = database.client().await;
+    let clock = clock_at("08:00:10");
+    let crontab = r"* * * * * a {x: '\0', y: 1e999}
+        * * * * * b {'': {'\u2028': [[[12345678901234567890123]]]}}
+        * * * * * c";
+    let schedule = Running::start(&database, &items(crontab), &clock).await;
+    schedule.wait_for_start().await;
+    set(&clock, "08:01:10");
+    schedule.wait_for_minute("08:01:00").await;
+    schedule.stop().await;
+    let sql = "select task_identifier from graphile_worker.jobs order by id";
+    let tasks: Vec<String> = client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(tasks, ["a", "b", "c"]);
+}
+
+/// An application that reads its items from somewhere else may have them only after the worker's start.
+#[tokio::test]
+async fn an_item_that_was_known_is_filled_also_when_it_is_added_late() {
+    let database = Database::migrated().await;
+    let client = database.client().await;
+    know(&client, "b", "00:00:00", Some("07:57:00")).await;
+    let (items, clock) = (items("* * * * * a"), clock_at("08:00:10"));
+    let schedule = Running::start(&database, &items, &clock).await;
+    schedule.wait_for_start().await;
+    items.add(Cron::task("b", "* * * * *").unwrap().fill(CrontabFill::minutes(2))).unwrap();
+    set(&clock, "08:01:10");
+    schedule.wait_for_minute("08:01:00").await;
+    schedule.stop().await;
+    assert_eq!(jobs(&client).await, ["b 07:59+", "b 08:00+", "a 08:01", "b 08:01"]);
+}
+
+#[tokio::test]
+async fn skewed_clocks_give_each_minute_once() {
+    let database = Database::migrated().await;
+    let client = database.client().await;
+    let crontab = items("* * * * * a");
+    let clocks = ["07:58:10", "08:00:10", "08:00:50"].map(clock_at);
+    let mut schedules = Vec::new();
+    for clock in &clocks {
+        let schedule = Running::start(&database, &crontab, clock).await;
+        schedule.wait_for_start().await;
+        schedules.push(schedule);
+    }
+    for minute in 1..=6 {
+        for clock in &clocks {
+            clock.advance(TimeDelta::minutes(1));
+        }
+        wait_for("the jobs of the fastest clock", || async {
+            (last_execution(&client, "a").await == Some(at(&format!("08:{minute:02}:00")))).then_some(())
+        })
+        .await;
+    }
+    for schedule in schedules {
+        schedule.stop().await;
+    }
+    // The slowest may or may not have had two minutes of the time before the others were there.
+    let minutes: Vec<String> =
+        jobs(&client).await.into_iter().filter(|job| job.as_str() > "a 08:00").collect();
+    let expected: Vec<String> = (1..=6).map(|minute| format!("a 08:{minute:02}")).collect();
+    assert_eq!(minutes, expected);
 }
 
 #[tokio::test]

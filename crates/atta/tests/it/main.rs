@@ -1,6 +1,7 @@
 //! What users see, through the public API, on a real PostgreSQL.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod connect;
 mod cron;
 mod faults;
 mod held;

@@ -8,8 +8,8 @@ const STATEMENTS: [(&str, &str, &str, &str); 9] = [
     (
         "pick_jobs",
         include_str!("../../sql/queries/pick_jobs.sql"),
-        "text[], text[], timestamptz, bigint, smallint, timestamptz",
-        "'{noop}', '{}', null, 1000, -32768, null",
+        "text[], text[], timestamptz, bigint, smallint, timestamptz, tid",
+        "'{noop}', '{}', null, 1000, -32768, null, '(0,0)'",
     ),
     (
         "claim_jobs",
@@ -23,7 +23,12 @@ const STATEMENTS: [(&str, &str, &str, &str); 9] = [
         "text[], text[], timestamptz, text, float8",
         "'{noop}', '{}', null, 'w', 30",
     ),
-    ("complete_held", include_str!("../../sql/queries/complete_held.sql"), "bigint[]", "'{1,2,3}'"),
+    (
+        "complete_held",
+        include_str!("../../sql/queries/complete_held.sql"),
+        "tid[]",
+        "'{\"(0,1)\",\"(0,2)\"}'",
+    ),
     ("harden_held", include_str!("../../sql/queries/harden_held.sql"), "text, bigint[]", "'w', '{1,2,3}'"),
     (
         "fail_held",

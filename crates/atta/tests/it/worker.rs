@@ -13,3 +13,4 @@ mod seeds;
 mod shutdown;
 pub(crate) mod support;
 mod utils;
+mod overview;

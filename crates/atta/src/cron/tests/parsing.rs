@@ -73,7 +73,8 @@ fn typed_items_say_the_same_as_their_patterns() {
 #[test]
 fn sunday_is_0_and_7_and_the_end_of_a_range() {
     let (sunday, monday) = (at("2026-03-01T00:00"), at("2026-03-02T00:00"));
-    for pattern in ["* * * * 0", "* * * * 7", "* * * * 5-7", "* * * * sun", "* * * * FRI-sun"] {
+    for pattern in ["* * * * 0", "* * * * 7", "* * * * 5-7", "* * * * sun", "* * * * FRI-sun", "* * * * 6-7"]
+    {
         let item = Cron::task("t", pattern).unwrap();
         assert!(item.matches(sunday) && !item.matches(monday), "{pattern}");
     }
@@ -121,6 +122,12 @@ fn every_mistake_has_its_line_and_column() {
         ("* * * 13 * t", 7),
         ("* * * * 8 t", 9),
         ("* * * * sat-mon t", 13),
+        ("* * * * sun-SUN t", 13),
+        ("* * * * * t ?", 14),
+        ("* * * * * t ? {}", 14),
+        ("* * * * * t {a:\r1}", 16),
+        ("  # by a Mac\r* * * * * t", 13),
+        ("*\r* * * * t", 2),
         ("* * * * * * t", 11),
         ("* * * *", 8),
         ("* * * * *", 10),
@@ -163,6 +170,19 @@ fn all_mistakes_of_a_file_are_told_at_once() {
 }
 
 #[test]
+fn another_mistake_does_not_hide_that_an_identifier_is_there_twice() {
+    let errors = parse_crontab("* * * * * a\n61 * * * * a {\n* * * * * a ?id=1").unwrap_err();
+    let places: Vec<(usize, usize)> = errors.iter().map(|error| (error.line(), error.column())).collect();
+    assert_eq!(places, [(2, 1), (2, 12), (2, 15), (3, 17)]);
+}
+
+#[test]
+fn a_long_mistake_is_told_in_short() {
+    let errors = parse_crontab(&format!("{} * * * * a", "9".repeat(10_000))).unwrap_err();
+    assert!(errors.to_string().chars().count() < 400, "{errors}");
+}
+
+#[test]
 fn one_identifier_is_one_item() {
     let errors = parse_crontab("* * * * * a\n@daily   b ?id=a").unwrap_err();
     let error = errors.iter().next().unwrap();
@@ -189,6 +209,7 @@ fn what_node_would_refuse_is_named() {
         ("@daily t", 1),
         ("1-9/2 * * jan,FEB mon-fri t ?tz=Europe/Paris", 4),
         ("* * * * * t ?jobKey=a&jobKeyMode=unsafe_dedupe", 1),
+        ("* * * * * t ?jobKey=a%0Ab", 1),
     ];
     for (line, count) in refused {
         assert_eq!(item(line).graphile_objections().len(), count, "{line}");

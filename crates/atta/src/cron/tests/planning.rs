@@ -8,6 +8,9 @@ use crate::cron::Cron;
 use crate::cron::moment::Minute;
 use crate::cron::plan::{Known, Missed, Step, back_off, due, step, unbroken};
 
+/// A schedule that has just looked at the clock.
+const REST: Duration = Duration::ZERO;
+
 fn minute(time: &str) -> Minute {
     Minute::of(at(time))
 }
@@ -43,32 +46,41 @@ fn missed(
 #[test]
 fn a_tick_waits_for_its_minute_but_looks_at_the_clock_each_second() {
     let next = minute("2026-03-01T08:01");
-    assert_eq!(step(at("2026-03-01T08:00:10"), next), Step::Wait(Duration::from_secs(1)));
-    assert_eq!(step(at("2026-03-01T08:00:59.500"), next), Step::Wait(Duration::from_millis(501)));
-    assert_eq!(step(at("2026-03-01T08:01:00"), next), Step::Schedule(next));
+    assert_eq!(step(at("2026-03-01T08:00:10"), next, REST), Step::Wait(Duration::from_secs(1)));
+    assert_eq!(step(at("2026-03-01T08:00:59.500"), next, REST), Step::Wait(Duration::from_millis(501)));
+    assert_eq!(step(at("2026-03-01T08:01:00"), next, REST), Step::Schedule(next));
 }
 
 #[test]
 fn a_late_schedule_takes_minute_after_minute() {
     let mut next = minute("2026-03-01T08:01");
     for _ in 0..4 {
-        assert_eq!(step(at("2026-03-01T08:04:30"), next), Step::Schedule(next));
+        assert_eq!(step(at("2026-03-01T08:04:30"), next, REST), Step::Schedule(next));
         next = next.next();
     }
-    assert_eq!(step(at("2026-03-01T08:04:30"), next), Step::Wait(Duration::from_secs(1)));
+    assert_eq!(step(at("2026-03-01T08:04:30"), next, REST), Step::Wait(Duration::from_secs(1)));
 }
 
 #[test]
 fn after_the_sleep_of_the_machine_it_begins_anew() {
-    assert_eq!(step(at("2026-03-01T16:00:00"), minute("2026-03-01T08:01")), Step::Resume);
+    assert_eq!(step(at("2026-03-01T16:00:00"), minute("2026-03-01T08:01"), REST), Step::Resume);
     assert_eq!(unbroken(at("2026-03-01T16:00:00"), Some(minute("2026-03-01T08:01"))), None);
+}
+
+/// A long backfill delays the first ticks of items that have none.
+#[test]
+fn no_tick_is_lost_to_the_time_that_making_up_for_others_took() {
+    let (now, next) = (at("2026-03-01T08:31:30"), minute("2026-03-01T08:01"));
+    assert_eq!(step(now, next, REST), Step::Resume);
+    assert_eq!(step(now, next, Duration::from_secs(29 * 60)), Step::Schedule(next));
+    assert_eq!(step(now, next, Duration::MAX), Step::Schedule(next));
 }
 
 #[test]
 fn a_clock_set_back_is_followed() {
     let next = minute("2026-03-01T08:01");
-    assert_eq!(step(at("2026-03-01T07:59:59"), next), Step::Wait(Duration::from_secs(1)));
-    assert_eq!(step(at("2026-03-01T07:00:00"), next), Step::Resume);
+    assert_eq!(step(at("2026-03-01T07:59:59"), next, REST), Step::Wait(Duration::from_secs(1)));
+    assert_eq!(step(at("2026-03-01T07:00:00"), next, REST), Step::Resume);
 }
 
 #[test]
@@ -127,11 +139,11 @@ fn several_items_of_one_task_are_all_due() {
 }
 
 #[test]
-fn the_back_off_grows_to_a_minute() {
+fn the_back_off_grows_to_ten_seconds() {
     assert_eq!(back_off(0, 0.5), Duration::from_millis(200));
     assert_eq!(back_off(1, 0.5), Duration::from_millis(300));
-    assert_eq!(back_off(u32::MAX, 0.5), Duration::from_secs(60));
-    assert_eq!(back_off(100, 1.0), Duration::from_secs(90));
+    assert_eq!(back_off(u32::MAX, 0.5), Duration::from_secs(10));
+    assert_eq!(back_off(100, 1.0), Duration::from_secs(15));
 }
 
 #[test]

@@ -132,3 +132,90 @@ impl ServerCertVerifier for Verifier {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+
+    struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+    impl Authority {
+        fn new() -> Authority {
+            let mut params = params(&[], "our authority");
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+        }
+
+        fn sign(&self, params: &CertificateParams) -> CertificateDer<'static> {
+            params.signed_by(&KeyPair::generate().unwrap(), &self.0).unwrap().der().clone()
+        }
+    }
+
+    fn params(names: &[&str], common_name: &str) -> CertificateParams {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params
+    }
+
+    fn is_trusted(
+        certificate: &CertificateDer<'static>,
+        host: &str,
+        root: &CertificateDer<'static>,
+        checks_name: bool,
+    ) -> bool {
+        let trust = Trust { roots: vec![root.clone()], revoked: Vec::new(), checks_name };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = Verifier::trusting(trust, provider).unwrap();
+        let name = ServerName::try_from(host.to_owned()).unwrap();
+        verifier.verify_server_cert(certificate, &[], &name, &[], UnixTime::now()).is_ok()
+    }
+
+    #[test]
+    fn names_are_checked_if_asked_for_and_chains_always() {
+        let (ours, theirs) = (Authority::new(), Authority::new());
+        let certificate = ours.sign(&params(&["db.example", "10.0.0.1"], "other.example"));
+        for (host, with_names, without) in [
+            ("db.example", true, true),
+            ("10.0.0.1", true, true),
+            ("10.0.0.2", false, true),
+            // With names in the right place the old place does not count.
+            ("other.example", false, true),
+        ] {
+            assert_eq!(is_trusted(&certificate, host, ours.0.der(), true), with_names, "{host}");
+            assert_eq!(is_trusted(&certificate, host, ours.0.der(), false), without, "{host}");
+            assert!(!is_trusted(&certificate, host, theirs.0.der(), false), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_may_have_its_name_in_the_old_place() {
+        let ours = Authority::new();
+        let certificate = ours.sign(&params(&[], "db.example"));
+        assert!(is_trusted(&certificate, "db.example", ours.0.der(), true));
+        assert!(!is_trusted(&certificate, "db.example.org", ours.0.der(), true));
+    }
+
+    #[test]
+    fn a_server_s_own_certificate_can_be_the_root() {
+        let mut params = params(&["db.example"], "x");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let own = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone();
+        assert!(is_trusted(&own, "db.example", &own, true));
+        assert!(!is_trusted(&own, "other.example", &own, true));
+        assert!(!is_trusted(&own, "db.example", Authority::new().0.der(), false));
+        params.not_after = date_time_ymd(2020, 1, 1);
+        let expired = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone();
+        assert!(!is_trusted(&expired, "db.example", &expired, false));
+    }
+
+    #[test]
+    fn an_expired_certificate_is_refused() {
+        let ours = Authority::new();
+        let mut params = params(&["db.example"], "x");
+        params.not_after = date_time_ymd(2020, 1, 1);
+        assert!(!is_trusted(&ours.sign(&params), "db.example", ours.0.der(), false));
+    }
+}

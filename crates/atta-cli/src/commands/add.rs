@@ -1,0 +1,163 @@
+//! `atta add`: one job, or a file of them.
+
+mod bulk;
+
+use std::io::Read;
+
+use atta::{Job, JobKeyMode, JobSpec, WorkerUtils};
+use chrono::{DateTime, Utc};
+use clap::{Args as ClapArgs, ValueEnum};
+use serde_json::value::RawValue;
+
+use super::open::open;
+use crate::args::Connection;
+use crate::output::job::JobJson;
+use crate::output::time::{from_now, parse_future};
+use crate::output::{Failure, clean, hint, json_fault, print_json, print_styled, warn};
+
+/// Add a job, or with --bulk a file of them
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Add {
+    /// The task; with --bulk that of the lines that name none
+    #[arg(value_name = "TASK", required_unless_present = "bulk")]
+    task: Option<String>,
+
+    /// The payload: JSON, @FILE to read it from a file, or - from standard input [default: {}]
+    #[arg(value_name = "JSON", allow_negative_numbers = true, conflicts_with = "bulk")]
+    payload: Option<String>,
+
+    /// Add many: a file with a JSON object a line, or - for standard input
+    ///
+    /// Fields: identifier, payload, queueName, runAt, maxAttempts, jobKey, jobKeyMode, priority, flags, also in
+    /// snake_case. A file is checked as a whole before the first job is added.
+    #[arg(long, value_name = "FILE", conflicts_with_all = SPEC)]
+    bulk: Option<String>,
+
+    /// Run it after those before it in this queue, one at a time
+    #[arg(long, value_name = "NAME", visible_alias = "queue-name")]
+    queue: Option<String>,
+
+    /// Not before then: a time (RFC 3339), or from now on (30s, 5m, 2h, 1d, 1w) [default: now]
+    #[arg(long, value_name = "TIME", value_parser = parse_future)]
+    run_at: Option<DateTime<Utc>>,
+
+    /// How often it may be tried [default: 25]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i16).range(1..))]
+    max_attempts: Option<i16>,
+
+    /// Job key: finds the job again, to change or remove it
+    #[arg(long, value_name = "KEY", visible_alias = "job-key")]
+    key: Option<String>,
+
+    /// What happens to a job that has the key already [default: replace]
+    #[arg(long, value_enum, value_name = "MODE", visible_alias = "job-key-mode", requires = "key")]
+    key_mode: Option<KeyModeChoice>,
+
+    /// Lower numbers run first [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i16>,
+
+    /// A label by which workers may leave it out; can be given several times
+    #[arg(long = "flag", value_name = "FLAG")]
+    flags: Vec<String>,
+
+    /// Give the job as JSON; with --bulk, how many were added
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a line of a bulk file says for itself.
+const SPEC: [&str; 7] = ["queue", "run_at", "max_attempts", "key", "key_mode", "priority", "flags"];
+
+/// See `atta::JobKeyMode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum KeyModeChoice {
+    /// It gets all the new values
+    Replace,
+    /// It gets the new values but keeps its time
+    PreserveRunAt,
+    /// It stays as it is, even if it is running or permanently failed
+    UnsafeDedupe,
+}
+
+pub(crate) async fn run(args: Add, connection: &Connection) -> Result<(), Failure> {
+    if let Some(file) = &args.bulk {
+        return bulk::run(file, args.task.as_deref(), args.json, connection).await;
+    }
+    let task = args.task.clone().unwrap_or_default();
+    let payload = read_payload(args.payload.as_deref())?;
+    let utils = open(connection).await?;
+    warn_of_unknown(&utils, &[&task]).await;
+    let job = utils.add_raw_job(task, payload, spec(&args)).await?;
+    if args.json {
+        return print_json(&JobJson::of(&job, None)?);
+    }
+    print_styled(&summary(&job, Utc::now()));
+    Ok(())
+}
+
+fn spec(args: &Add) -> JobSpec {
+    JobSpec {
+        queue_name: args.queue.clone(),
+        run_at: args.run_at,
+        max_attempts: args.max_attempts,
+        job_key: args.key.clone(),
+        job_key_mode: args.key_mode.map(|mode| match mode {
+            KeyModeChoice::Replace => JobKeyMode::Replace,
+            KeyModeChoice::PreserveRunAt => JobKeyMode::PreserveRunAt,
+            KeyModeChoice::UnsafeDedupe => JobKeyMode::UnsafeDedupe,
+        }),
+        priority: args.priority,
+        flags: (!args.flags.is_empty()).then(|| args.flags.clone()),
+    }
+}
+
+fn summary(job: &Job, now: DateTime<Utc>) -> String {
+    let done = if job.revision() > 0 { "changed" } else { "added" };
+    let due = match (job.run_at() - now).num_seconds() {
+        1.. => format!(", due {}", from_now(job.run_at(), now)),
+        _ => String::new(),
+    };
+    format!("{done} job {} ({}{due})\n", job.id(), clean(job.task_identifier()))
+}
+
+/// A task that nobody knows is no error, since its worker may come later; but it may be misspelt.
+async fn warn_of_unknown(utils: &WorkerUtils, identifiers: &[&str]) {
+    // What hinders this question hinders the add too, which tells it better.
+    let Ok(unknown) = utils.unknown_tasks(identifiers).await else { return };
+    for task in &unknown {
+        warn(&format!("task {task:?} is new: no job has been of it, and no running worker knows it"));
+    }
+    if !unknown.is_empty() {
+        hint("if it is spelled right, all is well: the job waits for a worker that knows it");
+    }
+}
+
+/// The payload's text stays as it was given.
+fn read_payload(argument: Option<&str>) -> Result<Box<RawValue>, Failure> {
+    let (text, what) = match argument {
+        None => ("{}".to_owned(), String::new()),
+        Some("-") => (read_stdin()?, " on standard input".to_owned()),
+        Some(argument) => match argument.strip_prefix('@') {
+            Some(file) => (read_file(file)?, format!(" in {file}")),
+            None => (argument.to_owned(), String::new()),
+        },
+    };
+    serde_json::from_str(&text).map_err(|error| {
+        Failure::new(format!("the payload{what} is no JSON: {}", json_fault::describe(&text, &error, 1)))
+            .with_hint("in a shell, quote it: '{\"to\": \"someone\"}'; @FILE reads a file, - standard input")
+    })
+}
+
+fn read_stdin() -> Result<String, Failure> {
+    let mut text = String::new();
+    match std::io::stdin().lock().read_to_string(&mut text) {
+        Ok(_) => Ok(text),
+        Err(error) => Err(Failure::new(format!("can't read standard input: {error}"))),
+    }
+}
+
+fn read_file(file: &str) -> Result<String, Failure> {
+    std::fs::read_to_string(file).map_err(|error| Failure::new(format!("can't read {file}: {error}")))
+}

@@ -1,0 +1,65 @@
+//! `atta jobs`: a page of jobs.
+
+use atta::{Job, JobFilter, JobState, WorkerUtils};
+use chrono::Utc;
+use clap::Args as ClapArgs;
+
+use super::filter::Filter;
+use super::open::open;
+use crate::args::Connection;
+use crate::output::job::{JobJson, table};
+use crate::output::watch::Watch;
+use crate::output::{Failure, note, print_json};
+
+/// List jobs, in the order in which they were added
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Jobs {
+    /// At most so many
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+
+    /// Only those after this id: the last of the page before
+    #[arg(long, value_name = "ID")]
+    after: Option<i64>,
+
+    #[command(flatten)]
+    watch: Watch,
+
+    /// Give them as a JSON array
+    #[arg(long)]
+    json: bool,
+
+    // Last, since its heading in the help page goes on to what comes after it.
+    #[command(flatten)]
+    filter: Filter,
+}
+
+pub(crate) async fn run(args: Jobs, connection: &Connection) -> Result<(), Failure> {
+    let utils = open(connection).await?;
+    if args.json {
+        let (jobs, _) = page(&args, &utils).await?;
+        let jobs: Result<Vec<JobJson<'_>>, _> =
+            jobs.iter().map(|(job, state)| JobJson::of(job, Some(*state))).collect();
+        return print_json(&jobs?);
+    }
+    let watch = args.watch;
+    watch.run(async || show(page(&args, &utils).await?)).await
+}
+
+fn show((jobs, has_more): (Vec<(Job, JobState)>, bool)) -> Result<String, Failure> {
+    match jobs.last() {
+        None => note("no jobs"),
+        Some((last, _)) if has_more => note(&format!("there are more; for the next: --after {}", last.id())),
+        Some(_) => {}
+    }
+    Ok(if jobs.is_empty() { String::new() } else { table(&jobs, Utc::now()) })
+}
+
+/// A page, and whether there is another.
+async fn page(args: &Jobs, utils: &WorkerUtils) -> Result<(Vec<(Job, JobState)>, bool), Failure> {
+    let filter = JobFilter { after_id: args.after, limit: args.limit + 1, ..args.filter.to_job_filter() };
+    let mut jobs = utils.list_jobs_with_states(&filter).await?;
+    let has_more = jobs.len() > args.limit as usize;
+    jobs.truncate(args.limit as usize);
+    Ok((jobs, has_more))
+}

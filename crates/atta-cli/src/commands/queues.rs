@@ -1,0 +1,72 @@
+//! `atta queues`: who has each, and what is in it.
+
+use anstyle::AnsiColor;
+use chrono::Utc;
+use clap::Args as ClapArgs;
+
+use super::open::open;
+use crate::args::Connection;
+use crate::output::job::count_cells;
+use crate::output::table::{Cell, Table};
+use crate::output::watch::Watch;
+use crate::output::{Failure, note, print_json, time};
+
+/// List queues: who has each, and how many of its jobs are in which state
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Queues {
+    /// At most so many
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+
+    /// Only those after this name: the last of the page before
+    #[arg(long, value_name = "NAME")]
+    after: Option<String>,
+
+    #[command(flatten)]
+    watch: Watch,
+
+    /// Give them as a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: Queues, connection: &Connection) -> Result<(), Failure> {
+    let utils = open(connection).await?;
+    let list = async || utils.list_queues(args.after.as_deref(), args.limit).await;
+    if args.json {
+        return print_json(&list().await?);
+    }
+    args.watch.run(async || Ok(show(&list().await?, args.limit))).await
+}
+
+fn show(queues: &[atta::QueueSummary], limit: u32) -> String {
+    let Some(last) = queues.last() else {
+        note("no queues");
+        return String::new();
+    };
+    if queues.len() == limit as usize {
+        note(&format!("there may be more; for the next: --after {:?}", last.queue_name));
+    }
+    let now = Utc::now();
+    let mut table = Table::new(&[
+        "QUEUE",
+        "READY",
+        "WAITING",
+        "SCHEDULED",
+        "RETRYING",
+        "RUNNING",
+        "FAILED",
+        "OLDEST DUE",
+        "WORKER",
+        "SINCE",
+    ]);
+    for queue in queues {
+        let mut row = vec![Cell::text(&queue.queue_name)];
+        row.extend(count_cells(&queue.jobs));
+        row.push(Cell::maybe(queue.oldest_due_at.map(|due| time::from_now(due, now))));
+        row.push(Cell::maybe(queue.locked_by.as_deref()).styled(AnsiColor::Cyan.on_default()));
+        row.push(Cell::maybe(queue.locked_at.map(|since| time::from_now(since, now))));
+        table.row(row);
+    }
+    table.show()
+}

@@ -1,0 +1,301 @@
+//! `atta complete`, `fail`, `reschedule`, `retry`, `remove` and `unlock`: changing jobs by id, key or filter.
+//!
+//! The flow is the same for all: choose the jobs ([`choose`]), ask with their number, act by id in batches, report.
+//! What was chosen by a filter is looked at again right before it is changed, so that a job that has become another in
+//! the meantime is left alone: never more is touched than was asked about.
+
+mod choose;
+mod report;
+
+use atta::{Job, RescheduleJobOptions, WorkerUtils};
+use chrono::{DateTime, Utc};
+use clap::{ArgGroup, Args as ClapArgs};
+
+use super::filter::Filter;
+use super::open::open;
+use crate::args::Connection;
+use crate::output::ask::confirm;
+use crate::output::time::parse_future;
+use crate::output::{Failure, count_of};
+use choose::{BATCH, Chosen, Reason};
+use report::Report;
+
+/// Which jobs, and how to go about it.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Selection {
+    /// The jobs' ids
+    #[arg(value_name = "ID")]
+    ids: Vec<i64>,
+
+    /// All jobs that this can be done to
+    #[arg(long, help_heading = "Which jobs")]
+    all: bool,
+
+    /// At most so many of those that the filter finds, the oldest first
+    #[arg(long, value_name = "N", help_heading = "Which jobs")]
+    limit: Option<usize>,
+
+    /// Don't ask
+    #[arg(short, long)]
+    yes: bool,
+
+    /// Say what was done as JSON
+    #[arg(long)]
+    json: bool,
+
+    // Last, since its heading in the help page goes on to what comes after it.
+    #[command(flatten)]
+    filter: Filter,
+}
+
+/// Delete jobs as if they had succeeded
+///
+/// Jobs that a worker is at are left alone.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Complete {
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// Make jobs fail for good, so that they are not tried again
+///
+/// They stay in the database; atta retry brings them back. Jobs that a worker is at are left alone.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Fail {
+    /// Why: becomes the jobs' last error
+    #[arg(long, value_name = "TEXT", default_value = "failed by hand")]
+    reason: String,
+
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// Change when jobs run, how urgently, and how often they are tried
+///
+/// Jobs that a worker is at are left alone.
+#[derive(Debug, ClapArgs)]
+#[command(group(
+    ArgGroup::new("change").args(["run_at", "priority", "attempts", "max_attempts"]).required(true).multiple(true)
+))]
+pub(crate) struct Reschedule {
+    /// Not before then: a time (RFC 3339), or from now on (30s, 5m, 2h, 1d, 1w)
+    #[arg(long, value_name = "TIME", value_parser = parse_future)]
+    run_at: Option<DateTime<Utc>>,
+
+    /// Lower numbers run first
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i16>,
+
+    /// How often it was tried already
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i16).range(0..))]
+    attempts: Option<i16>,
+
+    /// How often it may be tried
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i16).range(1..))]
+    max_attempts: Option<i16>,
+
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// Run jobs again at once, with all their attempts
+///
+/// By a filter without --state: those that have failed, for good or not. Jobs that a worker is at are left alone.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Retry {
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// Delete jobs
+///
+/// Jobs that a worker is at are left alone; but with --key, such a job is not tried again, and its key is free.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Remove {
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// Take jobs away from workers that are gone
+///
+/// Workers of atta that die are found out by the others within half a minute. This is for all others' locks, which would
+/// last four hours: with --worker ID, all that it has, its queues too. A job whose worker is in truth alive runs twice.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Unlock {
+    /// Also from workers of atta that are alive
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// What is done to each of the jobs.
+enum Action {
+    Complete,
+    Fail(String),
+    Reschedule(RescheduleJobOptions),
+    Retry,
+    Remove,
+    Unlock { force: bool },
+}
+
+pub(crate) async fn complete(args: Complete, connection: &Connection) -> Result<(), Failure> {
+    steer(Action::Complete, args.selection, connection).await
+}
+
+pub(crate) async fn fail(args: Fail, connection: &Connection) -> Result<(), Failure> {
+    steer(Action::Fail(args.reason), args.selection, connection).await
+}
+
+pub(crate) async fn reschedule(args: Reschedule, connection: &Connection) -> Result<(), Failure> {
+    let options = RescheduleJobOptions {
+        run_at: args.run_at,
+        priority: args.priority,
+        attempts: args.attempts,
+        max_attempts: args.max_attempts,
+    };
+    steer(Action::Reschedule(options), args.selection, connection).await
+}
+
+pub(crate) async fn retry(args: Retry, connection: &Connection) -> Result<(), Failure> {
+    steer(Action::Retry, args.selection, connection).await
+}
+
+pub(crate) async fn remove(args: Remove, connection: &Connection) -> Result<(), Failure> {
+    check(&Action::Remove, &args.selection)?;
+    match args.selection.filter.only_key() {
+        Some(key) => remove_by_key(key, &args.selection, connection).await,
+        None => steer(Action::Remove, args.selection, connection).await,
+    }
+}
+
+pub(crate) async fn unlock(args: Unlock, connection: &Connection) -> Result<(), Failure> {
+    let action = Action::Unlock { force: args.force };
+    check(&action, &args.selection)?;
+    match args.selection.filter.only_worker() {
+        Some(worker) => unlock_worker(worker, args.force, &args.selection, connection).await,
+        None => steer(action, args.selection, connection).await,
+    }
+}
+
+impl Action {
+    fn verb(&self) -> &'static str {
+        match self {
+            Action::Complete => "complete",
+            Action::Fail(_) => "fail",
+            Action::Reschedule(_) => "reschedule",
+            Action::Retry => "retry",
+            Action::Remove => "remove",
+            Action::Unlock { .. } => "unlock",
+        }
+    }
+
+    async fn act(&self, utils: &WorkerUtils, ids: &[i64]) -> atta::Result<Vec<Job>> {
+        match self {
+            Action::Complete | Action::Remove => utils.complete_jobs(ids).await,
+            Action::Fail(reason) => utils.permanently_fail_jobs(ids, reason).await,
+            Action::Reschedule(options) => utils.reschedule_jobs(ids, options.clone()).await,
+            Action::Retry => utils.retry_jobs(ids).await,
+            Action::Unlock { .. } => utils.unlock_jobs(ids).await,
+        }
+    }
+}
+
+async fn steer(action: Action, selection: Selection, connection: &Connection) -> Result<(), Failure> {
+    check(&action, &selection)?;
+    let utils = open(connection).await?;
+    let mut chosen = choose::choose(&utils, &action, &selection).await?;
+    let mut report = Report::new(action.verb());
+    if !chosen.ids.is_empty() {
+        let count = count_of(chosen.ids.len(), "job");
+        confirm(&format!("{} {count}", action.verb()), selection.yes)?;
+        act(&utils, &action, &mut chosen, &mut report).await?;
+    }
+    report.skipped.append(&mut chosen.skipped);
+    report.tell(selection.json)
+}
+
+/// In batches by id. Those that were not done had been taken by a worker, or were gone.
+async fn act(
+    utils: &WorkerUtils,
+    action: &Action,
+    chosen: &mut Chosen,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    for batch in chosen.ids.chunks(BATCH) {
+        let still = match &chosen.filter {
+            Some(filter) => choose::still_matching(utils, filter, batch).await?,
+            None => batch.to_vec(),
+        };
+        let done = action.act(utils, &still).await.map_err(|error| {
+            Failure::from(error).and(&format!("before that, {} done", count_of(report.ids.len(), "job")))
+        })?;
+        let done: Vec<i64> = done.iter().map(Job::id).collect();
+        let left = batch.iter().filter(|id| !done.contains(id));
+        chosen.skipped.extend(left.map(|id| (*id, Reason::Changed)));
+        report.ids.extend(done);
+    }
+    Ok(())
+}
+
+/// A job that a worker is at is not removed, but won't be tried again: that is what the library does for keys.
+async fn remove_by_key(key: &str, selection: &Selection, connection: &Connection) -> Result<(), Failure> {
+    let utils = open(connection).await?;
+    let filter = atta::JobFilter { key: Some(key.to_owned()), ..atta::JobFilter::default() };
+    let mut report = Report::new("remove");
+    if !utils.list_job_ids(&filter).await?.is_empty() {
+        confirm(&format!("remove the job with the key {key:?}"), selection.yes)?;
+        report.ids.extend(utils.remove_job(key).await?.map(|job| job.id()));
+    }
+    report.tell(selection.json)
+}
+
+/// All that it has, queues without a job included.
+async fn unlock_worker(
+    worker: &str,
+    force: bool,
+    selection: &Selection,
+    connection: &Connection,
+) -> Result<(), Failure> {
+    let utils = open(connection).await?;
+    let workers = utils.list_workers().await?;
+    let mut report = Report::new("unlock");
+    let Some(found) = workers.iter().find(|found| found.id == worker && found.jobs + found.queues > 0) else {
+        return Err(Failure::not_so(format!("worker {worker:?} has no job and no queue"))
+            .with_hint("see who has: atta workers"));
+    };
+    if found.status() == atta::WorkerStatus::Alive && !force {
+        return Err(Failure::not_so(format!("worker {worker:?} is alive"))
+            .with_hint("stop it, or take its jobs away all the same, to be run twice: --force"));
+    }
+    let filter = Filter { worker: Some(worker.to_owned()), ..Filter::default() }.to_job_filter();
+    report.ids = choose::all_ids(&utils, &filter, None).await?;
+    let (jobs, queues) = (count_of(report.ids.len(), "job"), count_of(found.queues as usize, "queue"));
+    confirm(&format!("unlock {jobs} and {queues} of worker {worker:?}"), selection.yes)?;
+    utils.force_unlock_workers(&[worker]).await?;
+    report.queues = Some(found.queues);
+    report.tell(selection.json)
+}
+
+/// Either ids, or a filter, or all; never none by mistake.
+fn check(action: &Action, selection: &Selection) -> Result<(), Failure> {
+    let verb = action.verb();
+    let ways = [!selection.ids.is_empty(), !selection.filter.is_empty(), selection.all];
+    match ways.iter().filter(|is_used| **is_used).count() {
+        1 => Ok(()),
+        0 => Err(Failure::new(format!("which jobs are to be {}?", past(verb))).with_hint(format!(
+            "name their ids (atta {verb} 7 8), or choose them by --key, --state, --task and the like, or --all"
+        ))),
+        _ => Err(Failure::new("ids, a filter and --all exclude each other")
+            .with_hint("to see what a filter finds: atta jobs")),
+    }
+}
+
+fn past(verb: &str) -> String {
+    match verb {
+        "retry" => "retried".into(),
+        verb if verb.ends_with('e') => format!("{verb}d"),
+        verb => format!("{verb}ed"),
+    }
+}

@@ -1,0 +1,87 @@
+//! What was done, and what was not.
+
+use serde::Serialize;
+
+use super::choose::Reason;
+use super::past;
+use crate::output::{Failure, count_of, note, print_json, print_styled};
+
+/// More than so many that were left alone are told as a number only.
+const NAMED: usize = 20;
+
+pub(super) struct Report {
+    verb: &'static str,
+    pub(super) ids: Vec<i64>,
+    /// Queues that were unlocked, where that was asked for.
+    pub(super) queues: Option<u64>,
+    pub(super) skipped: Vec<(i64, Reason)>,
+}
+
+#[derive(Serialize)]
+struct ReportJson<'a> {
+    action: &'a str,
+    count: usize,
+    ids: &'a [i64],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queues: Option<u64>,
+    skipped: Vec<SkippedJson>,
+}
+
+#[derive(Serialize)]
+struct SkippedJson {
+    id: i64,
+    reason: Reason,
+}
+
+impl Report {
+    pub(super) fn new(verb: &'static str) -> Report {
+        Report { verb, ids: Vec::new(), queues: None, skipped: Vec::new() }
+    }
+
+    /// Fails if nothing was done, or not all that was named.
+    pub(super) fn tell(&self, as_json: bool) -> Result<(), Failure> {
+        if as_json {
+            print_json(&self.to_json())?;
+        } else if !self.ids.is_empty() || self.queues.is_some() {
+            let queues =
+                self.queues.map_or(String::new(), |n| format!(" and {}", count_of(n as usize, "queue")));
+            print_styled(&format!("{} {}{queues}\n", past(self.verb), count_of(self.ids.len(), "job")));
+        }
+        for (id, reason) in self.skipped.iter().take(NAMED) {
+            note(&format!("job {id} was left alone: {}", explain(*reason)));
+        }
+        match (self.ids.is_empty() && self.queues.is_none(), self.skipped.len()) {
+            (true, 0) => Err(Failure::not_so("no such job").with_hint("to see what there is: atta jobs")),
+            (true, _) => Err(Failure::not_so("nothing was done")),
+            (false, 0) => Ok(()),
+            (false, left) => Err(Failure::not_so(format!("{} left alone", were(left)))),
+        }
+    }
+
+    fn to_json(&self) -> ReportJson<'_> {
+        let skipped = self.skipped.iter().map(|(id, reason)| SkippedJson { id: *id, reason: *reason });
+        ReportJson {
+            action: self.verb,
+            count: self.ids.len(),
+            ids: &self.ids,
+            queues: self.queues,
+            skipped: skipped.collect(),
+        }
+    }
+}
+
+fn were(count: usize) -> String {
+    if count == 1 { "1 job was".into() } else { format!("{count} jobs were") }
+}
+
+fn explain(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Unknown => "there is none with this id",
+        Reason::Running => "a worker is at it (if that is gone: atta unlock)",
+        Reason::NotLocked => "no worker has it",
+        Reason::WorkerIsAlive => {
+            "the worker that has it is alive (to take it all the same, to be run twice: --force)"
+        }
+        Reason::Changed => "it changed in the meantime",
+    }
+}

@@ -1,0 +1,75 @@
+//! `atta tasks`: who knows each, and its jobs.
+
+use anstyle::AnsiColor;
+use chrono::Utc;
+use clap::Args as ClapArgs;
+
+use super::open::open;
+use crate::args::Connection;
+use crate::output::job::count_cells;
+use crate::output::table::{Cell, Table};
+use crate::output::watch::Watch;
+use crate::output::{Failure, note, print_json, time};
+
+/// List tasks: how many workers know each, and how many of its jobs are in which state
+///
+/// These are the tasks that a job has been of, and those that a running worker of atta knows. Node's workers tell
+/// nobody what they know.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Tasks {
+    /// At most so many
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+
+    /// Only those after this one: the last of the page before
+    #[arg(long, value_name = "TASK")]
+    after: Option<String>,
+
+    #[command(flatten)]
+    watch: Watch,
+
+    /// Give them as a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: Tasks, connection: &Connection) -> Result<(), Failure> {
+    let utils = open(connection).await?;
+    let list = async || utils.list_tasks(args.after.as_deref(), args.limit).await;
+    if args.json {
+        return print_json(&list().await?);
+    }
+    args.watch.run(async || Ok(show(&list().await?, args.limit))).await
+}
+
+fn show(tasks: &[atta::TaskSummary], limit: u32) -> String {
+    let Some(last) = tasks.last() else {
+        note("no tasks");
+        return String::new();
+    };
+    if tasks.len() == limit as usize {
+        note(&format!("there may be more; for the next: --after {:?}", last.task_identifier));
+    }
+    let now = Utc::now();
+    let mut table = Table::new(&[
+        "TASK",
+        "WORKERS",
+        "READY",
+        "WAITING",
+        "SCHEDULED",
+        "RETRYING",
+        "RUNNING",
+        "FAILED",
+        "OLDEST DUE",
+    ]);
+    for task in tasks {
+        let workers = Cell::number(task.workers);
+        let is_stuck = task.workers == 0 && task.jobs.ready > 0;
+        let style = if is_stuck { AnsiColor::Yellow.on_default() } else { anstyle::Style::new() };
+        let mut row = vec![Cell::text(&task.task_identifier), workers.styled(style)];
+        row.extend(count_cells(&task.jobs));
+        row.push(Cell::maybe(task.oldest_due_at.map(|due| time::from_now(due, now))));
+        table.row(row);
+    }
+    table.show()
+}

@@ -1,0 +1,89 @@
+//! `atta workers`: ours, and whoever else holds a lock.
+
+use anstyle::{AnsiColor, Style};
+use atta::{WorkerStatus, WorkerSummary};
+use chrono::Utc;
+use clap::Args as ClapArgs;
+use serde::Serialize;
+
+use super::open::open;
+use crate::args::Connection;
+use crate::output::table::{Cell, Table};
+use crate::output::watch::Watch;
+use crate::output::{Failure, note, print_json, time};
+
+/// List workers: ours, and all others that hold a job or a queue
+///
+/// A worker of atta that was silent for 30 s is dead: the next one that looks frees what it has. Of other tools' workers
+/// only their locks are known (status foreign); see: atta unlock.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Workers {
+    #[command(flatten)]
+    watch: Watch,
+
+    /// Give them as a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct WorkerJson<'a> {
+    status: WorkerStatus,
+    #[serde(flatten)]
+    worker: &'a WorkerSummary,
+}
+
+pub(crate) async fn run(args: Workers, connection: &Connection) -> Result<(), Failure> {
+    let utils = open(connection).await?;
+    if args.json {
+        let workers = utils.list_workers().await?;
+        let json = |worker| WorkerJson { status: WorkerSummary::status(worker), worker };
+        return print_json(&workers.iter().map(json).collect::<Vec<_>>());
+    }
+    args.watch.run(async || Ok(show(&utils.list_workers().await?))).await
+}
+
+fn show(workers: &[WorkerSummary]) -> String {
+    if workers.is_empty() {
+        note("no workers");
+        return String::new();
+    }
+    let now = Utc::now();
+    let mut table = Table::new(&[
+        "WORKER",
+        "STATUS",
+        "HOST",
+        "PID",
+        "VERSION",
+        "STARTED",
+        "HEARD OF",
+        "SLOTS",
+        "JOBS",
+        "QUEUES",
+        "OLDEST LOCK",
+        "TASKS",
+    ]);
+    for worker in workers {
+        let (status, style) = match worker.status() {
+            WorkerStatus::Alive => ("alive", AnsiColor::Green.on_default()),
+            WorkerStatus::Silent => ("silent", AnsiColor::Red.on_default()),
+            _ => ("foreign", Style::new()),
+        };
+        let ago = |at: Option<chrono::DateTime<Utc>>| Cell::maybe(at.map(|at| time::from_now(at, now)));
+        table.row(vec![
+            Cell::text(&worker.id),
+            Cell::text(status).styled(style),
+            Cell::maybe(worker.host.as_deref()),
+            Cell::maybe(worker.pid.map(|pid| pid.to_string())),
+            Cell::maybe(worker.version.as_deref()),
+            ago(worker.started_at),
+            ago(worker.heartbeat_at),
+            Cell::maybe(worker.slots.map(|slots| slots.to_string())),
+            Cell::number(worker.jobs),
+            Cell::number(worker.queues),
+            ago(worker.oldest_lock_at),
+            Cell::maybe(worker.task_identifiers.as_ref().map(|tasks| tasks.join(" "))),
+        ]);
+    }
+    table.show()
+}

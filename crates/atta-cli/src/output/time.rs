@@ -1,0 +1,128 @@
+//! Times as people say them: `in 5 min`, `3 h ago`; and as they give them: `5m`, `2h`, `2026-05-01T08:00:00Z`.
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+
+/// Units of what people give, with their seconds.
+const UNITS: [(&str, i64); 5] = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
+
+/// From 1970 on, more than PostgreSQL would take is not worth a try.
+const LONGEST: i64 = 10_000 * 366 * 86_400;
+
+/// How far away, seen from `now`.
+pub(crate) fn from_now(time: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    let seconds = (time - now).as_seconds_f64().round() as i64;
+    match seconds {
+        0 => "now".to_owned(),
+        1.. => format!("in {}", span(seconds)),
+        _ => format!("{} ago", span(-seconds)),
+    }
+}
+
+/// A time, and how far away it is.
+pub(crate) fn both(time: DateTime<Utc>, now: DateTime<Utc>) -> String {
+    format!("{} ({})", exact(time), from_now(time, now))
+}
+
+/// RFC 3339 in UTC.
+pub(crate) fn exact(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::AutoSi, true)
+}
+
+/// Rounded, in the largest unit that says enough.
+fn span(seconds: i64) -> String {
+    let (minute, hour, day) = (60, 3600, 86_400);
+    let rounded = |unit: i64| (seconds + unit / 2) / unit;
+    match seconds {
+        _ if seconds < 2 * minute => format!("{seconds} s"),
+        _ if seconds < 2 * hour => format!("{} min", rounded(minute)),
+        _ if seconds < 2 * day => format!("{} h", rounded(hour)),
+        _ if seconds < 2 * 365 * day => format!("{} d", rounded(day)),
+        _ => format!("{} years", rounded(365 * day)),
+    }
+}
+
+/// A time, or how long until then: `5m`.
+pub(crate) fn parse_future(text: &str) -> Result<DateTime<Utc>, String> {
+    parse_future_at(text, Utc::now())
+}
+
+/// A time, or how long ago: `2d`.
+pub(crate) fn parse_past(text: &str) -> Result<DateTime<Utc>, String> {
+    parse(text, Utc::now(), -1)
+}
+
+pub(crate) fn parse_future_at(text: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>, String> {
+    parse(text, now, 1)
+}
+
+fn parse(text: &str, now: DateTime<Utc>, direction: i64) -> Result<DateTime<Utc>, String> {
+    if text == "now" {
+        return Ok(now);
+    }
+    if let Some(seconds) = parse_span(text) {
+        return now
+            .checked_add_signed(TimeDelta::seconds(seconds * direction))
+            .ok_or_else(|| "is too far away".to_owned());
+    }
+    match DateTime::parse_from_rfc3339(text) {
+        Ok(time) => Ok(time.to_utc()),
+        Err(_) => {
+            Err("expected a time with its zone, as in 2026-05-01T08:00:00Z, or a span: 30s, 5m, 2h, 1d, 1w, \
+                       1h30m"
+                .to_owned())
+        }
+    }
+}
+
+/// The seconds of `1h30m`.
+fn parse_span(text: &str) -> Option<i64> {
+    let mut rest = text;
+    let mut seconds: i64 = 0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number: i64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (_, unit) = UNITS.into_iter().find(|(name, _)| *name == &rest[..letters])?;
+        seconds = seconds.checked_add(number.checked_mul(unit)?)?;
+        rest = &rest[letters..];
+    }
+    (!text.is_empty() && seconds <= LONGEST).then_some(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> DateTime<Utc> {
+        DateTime::parse_from_rfc3339(text).unwrap().to_utc()
+    }
+
+    #[test]
+    fn spans_are_said_in_one_unit() {
+        let now = at("2026-05-01T08:00:00Z");
+        for (seconds, said) in [
+            (0, "now"),
+            (-1, "1 s ago"),
+            (119, "in 119 s"),
+            (299, "in 5 min"),
+            (-3 * 3600, "3 h ago"),
+            (3 * 86_400, "in 3 d"),
+            (-800 * 86_400, "2 years ago"),
+        ] {
+            assert_eq!(from_now(now + TimeDelta::seconds(seconds), now), said);
+        }
+    }
+
+    #[test]
+    fn times_and_spans_are_understood_and_nothing_else() {
+        let now = at("2026-05-01T08:00:00Z");
+        assert_eq!(parse("1h30m", now, 1), Ok(at("2026-05-01T09:30:00Z")));
+        assert_eq!(parse("1w", now, -1), Ok(at("2026-04-24T08:00:00Z")));
+        assert_eq!(parse("2026-05-01T10:00:00+02:00", now, 1), Ok(now));
+        for wrong in ["", "5", "m", "5 m", "5x", "-5m", "2026-05-01", "99999999999999999999d", "9999999999d"]
+        {
+            assert!(parse(wrong, now, 1).is_err(), "{wrong:?}");
+        }
+    }
+}

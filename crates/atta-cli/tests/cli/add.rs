@@ -1,0 +1,192 @@
+//! `atta add`.
+
+use serde_json::{Value, json};
+
+use crate::support::{Place, TextFile, run_with_input};
+
+const STORED: &str = "select jsonb_build_object('payload', job.payload::text, 'queue', queue.queue_name, 'priority', job.priority,
+    'max', job.max_attempts, 'key', job.key, 'flags', job.flags, 'seconds', round(extract(epoch from job.run_at - now())))
+  from graphile_worker._private_jobs as job left join graphile_worker._private_job_queues as queue on queue.id = job.job_queue_id";
+
+#[tokio::test]
+async fn a_job_gets_every_field_and_its_payload_to_the_letter() {
+    let place = Place::new().await;
+    let payload = "{\"n\": 1.0,  \"big\": 123456789012345678901234567890}";
+    let run = place.atta(&[
+        "add",
+        "email",
+        payload,
+        "--queue",
+        "q",
+        "--run-at",
+        "5m",
+        "--max-attempts",
+        "3",
+        "--key",
+        "k",
+        "--key-mode",
+        "preserve_run_at",
+        "--priority",
+        "-5",
+        "--flag",
+        "a",
+        "--flag",
+        "b",
+    ]);
+    assert_eq!((run.code, run.out.as_str()), (0, "added job 1 (email, due in 5 min)\n"), "{}", run.err);
+    let stored: Value = serde_json::from_str(&place.value(STORED).await).unwrap();
+    let seconds = stored["seconds"].as_f64().unwrap();
+    assert!((280.0..=300.0).contains(&seconds), "{stored}");
+    let expected = json!({ "payload": payload, "queue": "q", "priority": -5, "max": 3, "key": "k",
+        "flags": { "a": true, "b": true }, "seconds": stored["seconds"] });
+    assert_eq!(stored, expected);
+    // The task is known by now, so there is no warning; and the key finds the job.
+    let again = place.atta(&["add", "email", "--key", "k"]);
+    assert_eq!((again.out.as_str(), again.err.as_str()), ("changed job 1 (email)\n", ""));
+}
+
+#[tokio::test]
+async fn a_payload_comes_from_the_command_line_a_file_or_standard_input() {
+    let place = Place::new().await;
+    let file = TextFile::new("payload.json", "{\"from\": \"a file\"}\n");
+    let at_file = format!("@{}", file.path());
+    place
+        .client
+        .batch_execute("insert into graphile_worker._private_tasks (identifier) values ('t')")
+        .await
+        .unwrap();
+    for (argument, input, stored) in [
+        (None, "", json!({})),
+        (Some("[1, \"ü'\\\"\"]"), "", json!([1, "ü'\""])),
+        (Some("-7"), "", json!(-7)),
+        (Some(at_file.as_str()), "", json!({ "from": "a file" })),
+        (Some("-"), "{\"from\":\n \"input\"}", json!({ "from": "input" })),
+    ] {
+        let mut words = vec!["add", "t", "--json"];
+        words.extend(argument);
+        let run = place.atta_with_input(&words, input);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{argument:?}");
+        let job: Value = serde_json::from_str(&run.out).unwrap();
+        assert_eq!((&job["payload"], &job["task_identifier"]), (&stored, &json!("t")));
+        assert!(job["id"].is_i64() && job["run_at"].as_str().unwrap().ends_with('Z'), "{job}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_nobody_knows_is_added_with_a_warning() {
+    let place = Place::new().await;
+    let run = place.atta(&["add", "emial"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "added job 1 (emial)\n"));
+    assert!(
+        run.err.starts_with("warning: task \"emial\" is new") && run.err.contains("\nhint: "),
+        "{}",
+        run.err
+    );
+}
+
+#[test]
+fn a_payload_that_is_no_json_is_shown_with_a_caret() {
+    let run = run_with_input(&["add", "t", "{\"to\": nobody}"], "");
+    assert_eq!(run.code, 2);
+    let expected = "error: the payload is no JSON: line 1, column 9: expected ident\n  {\"to\": nobody}\n          ^\nhint: in a shell";
+    assert!(run.err.starts_with(expected), "{}", run.err);
+    let run = run_with_input(&["add", "t", "-"], "{\n  \"a\": 1,\n}\n");
+    assert!(
+        run.err.contains("on standard input is no JSON: line 3, column 1: key must be a string\n  }\n  ^"),
+        "{}",
+        run.err
+    );
+    let run = run_with_input(&["add", "t", "@/nowhere/at all"], "");
+    assert!(run.err.starts_with("error: can't read /nowhere/at all: No such file"), "{}", run.err);
+}
+
+#[test]
+fn wrong_options_are_refused_with_what_is_allowed() {
+    for (words, said) in [
+        (vec!["add"], "TASK"),
+        (vec!["add", "t", "--run-at", "tomorrow"], "expected a time with its zone"),
+        (vec!["add", "t", "--max-attempts", "0"], "1..=32767"),
+        (vec!["add", "t", "--key-mode", "replace"], "--key"),
+        (vec!["add", "t", "--key", "k", "--key-mode", "merge"], "preserve_run_at"),
+        (vec!["add", "--bulk", "f", "--priority", "1"], "cannot be used with"),
+    ] {
+        let run = run_with_input(&words, "");
+        assert_eq!(run.code, 2, "{words:?}");
+        assert!(run.err.contains(said), "{words:?}: {}", run.err);
+    }
+}
+
+#[tokio::test]
+async fn what_the_database_refuses_is_told_with_its_hint() {
+    let place = Place::new().await;
+    let run = place.atta(&["add", &"x".repeat(129)]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("GWBID") && run.err.contains("hint: At most 128 characters"), "{}", run.err);
+}
+
+#[tokio::test]
+async fn a_file_of_jobs_is_added_in_its_order_and_in_every_mode() {
+    let place = Place::new().await;
+    let mut lines = String::from("\u{feff}{\"identifier\": \"a\", \"payload\": {\"n\": 1.0}}\r\n\n");
+    lines += "{\"task\": \"b\", \"queue_name\": \"q\", \"runAt\": \"2h\", \"max_attempts\": 2, \"priority\": 7, \"flags\": [\"f\"]}\n";
+    lines += "{\"identifier\": \"c\", \"jobKey\": \"k\", \"runAt\": \"2030-01-01T00:00:00Z\"}\n";
+    lines += "{\"identifier\": \"d\", \"job_key\": \"k\", \"jobKeyMode\": \"preserve_run_at\", \"payload\": null}\n";
+    lines += "{\"identifier\": \"e\", \"key\": \"k\", \"jobKeyMode\": \"unsafe_dedupe\"}\n";
+    lines += "{\"payload\": [1]}";
+    let file = TextFile::new("jobs.jsonl", &lines);
+    let run = place.atta(&["add", "rest", "--bulk", file.path()]);
+    assert_eq!((run.code, run.out.as_str()), (0, "added 6 jobs\n"), "{}", run.err);
+    let stored = place.value("select string_agg(concat_ws(',', task.identifier, job.payload, job.key, job.priority, job.max_attempts), ' ' order by job.id)
+        from graphile_worker._private_jobs as job join graphile_worker._private_tasks as task on task.id = job.task_id").await;
+    assert_eq!(stored, "a,{\"n\": 1.0},0,25 b,{},7,2 d,{},k,0,25 rest,[1],0,25");
+    let year = place.value("select extract(year from run_at at time zone 'UTC') from graphile_worker._private_jobs where key = 'k'").await;
+    assert_eq!(year, "2030");
+}
+
+#[tokio::test]
+async fn a_wrong_line_of_a_file_means_that_nothing_was_added_and_of_a_stream_says_how_many_were() {
+    let place = Place::new().await;
+    let lines = "{\"identifier\": \"a\"}\n\n{\"identifier\": \"a\", \"prio\": 1}\n";
+    let file = TextFile::new("wrong.jsonl", lines);
+    let run = place.atta(&["add", "--bulk", file.path()]);
+    assert_eq!(run.code, 2);
+    let said = format!("error: {}, line 3, column 26: unknown field `prio`", file.path());
+    assert!(run.err.starts_with(&said), "{}", run.err);
+    assert_eq!(place.ids().await, "");
+
+    let run = place.atta_with_input(&["add", "--bulk", "-"], lines);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("standard input, line 3, column 26: "), "{}", run.err);
+    assert!(run.err.contains("\nbefore that, 1 job was added\nhint: "), "{}", run.err);
+    assert_eq!(place.ids().await, "1");
+
+    let refused = "{\"identifier\": \"a\"}\n{\"identifier\": \"a\", \"maxAttempts\": 0}\n";
+    let run = place.atta_with_input(&["add", "--bulk", "-"], refused);
+    assert_eq!(run.code, 2);
+    assert!(
+        run.err.contains("GWBMA") && run.err.contains("none of lines 1 to 2 was added\nnothing was added"),
+        "{}",
+        run.err
+    );
+    assert_eq!(place.ids().await, "1");
+
+    let nameless = place.atta_with_input(&["add", "--bulk", "-"], "{}\n");
+    assert!(
+        nameless.err.contains("line 1: there is no task") && nameless.err.contains("hint: "),
+        "{}",
+        nameless.err
+    );
+}
+
+#[tokio::test]
+async fn very_many_lines_are_added_in_batches() {
+    let place = Place::new().await;
+    let lines: String =
+        (0..12_345).map(|n| format!("{{\"identifier\":\"many\",\"payload\":{{\"n\":{n}}}}}\n")).collect();
+    let run = place.atta_with_input(&["add", "--bulk", "-", "--json"], &lines);
+    assert_eq!(serde_json::from_str::<Value>(&run.out).unwrap(), json!({ "added": 12_345 }), "{}", run.err);
+    assert_eq!(run.err.matches("warning").count(), 1, "{}", run.err);
+    let in_order =
+        "select count(*) from graphile_worker._private_jobs where (payload ->> 'n')::bigint = id - 1";
+    assert_eq!(place.value(in_order).await, "12345");
+}

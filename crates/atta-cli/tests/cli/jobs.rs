@@ -1,0 +1,155 @@
+//! `atta jobs` and `atta show`.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::command;
+use crate::support::Place;
+
+fn ids(jobs: &Value) -> Vec<i64> {
+    let jobs = jobs.as_array().expect("an array");
+    jobs.iter().map(|job| job["id"].as_i64().expect("a job has an id")).collect()
+}
+
+#[tokio::test]
+async fn jobs_are_listed_as_a_table_without_colours_or_cuts() {
+    let place = Place::with_jobs().await;
+    let run = place.atta(&["jobs"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    let lines: Vec<&str> = run.out.lines().collect();
+    let words: Vec<Vec<&str>> = lines
+        .iter()
+        .map(|line| line.split("  ").filter(|word| !word.is_empty()).map(str::trim).collect())
+        .collect();
+    assert_eq!(words[0], ["ID", "STATE", "TASK", "QUEUE", "KEY", "DUE", "TRIED", "WORKER", "ERROR"]);
+    assert_eq!(words[1][..4], ["1", "ready", "email", "ready-key"]);
+    assert_eq!(words[2][..4], ["2", "waiting", "email", "serial"]);
+    assert_eq!(words[3], ["3", "scheduled", "resize", "in 5 min", "0/25"]);
+    assert_eq!(words[4], ["4", "retrying", "resize", "in 3 h", "2/25", "timed out badly"]);
+    assert_eq!(words[5][1..5], ["running", "report", "serial", "running-key"]);
+    assert!(words[5].ends_with(&["1/25", "node-1"]), "{words:?}");
+    assert!(words[6].ends_with(&["3/3", "no such host"]), "{words:?}");
+    assert!(!run.out.contains('\u{1b}'));
+}
+
+#[tokio::test]
+async fn filters_find_what_they_say() {
+    let place = Place::with_jobs().await;
+    for (words, found) in [
+        (vec!["--state", "ready"], vec![1]),
+        (vec!["--state", "locked,failed"], vec![5, 6]),
+        (vec!["--state", "scheduled", "--state", "retrying"], vec![3, 4]),
+        (vec!["--task", "email"], vec![1, 2]),
+        (vec!["--queue", "serial"], vec![2, 5]),
+        (vec!["--key", "ready-key"], vec![1]),
+        (vec!["--key", "ready-key", "--task", "resize"], vec![]),
+        (vec!["--worker", "node-1"], vec![5]),
+        (vec!["--error", "such"], vec![6]),
+        (vec!["--older-than", "1h"], vec![]),
+        (vec!["--older-than", "0s"], vec![1, 2, 3, 4, 5, 6]),
+        (vec!["--limit", "2", "--after", "3"], vec![4, 5]),
+    ] {
+        let all = [vec!["jobs", "--json"], words.clone()].concat();
+        assert_eq!(ids(&place.json(&all)), found, "{words:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_as_json_has_the_names_of_its_columns() {
+    let place = Place::with_jobs().await;
+    let job = &place.json(&["jobs", "--json", "--state", "ready"])[0];
+    let names: Vec<&String> = job.as_object().unwrap().keys().collect();
+    assert_eq!(
+        names,
+        [
+            "attempts",
+            "created_at",
+            "flags",
+            "id",
+            "key",
+            "last_error",
+            "locked_at",
+            "locked_by",
+            "max_attempts",
+            "payload",
+            "priority",
+            "queue_name",
+            "revision",
+            "run_at",
+            "state",
+            "task_identifier",
+            "updated_at"
+        ]
+    );
+    assert_eq!(
+        (&job["state"], &job["flags"], &job["payload"]),
+        (&json!("ready"), &json!(["x", "y"]), &json!({ "to": "a" }))
+    );
+    assert_eq!(&place.json(&["show", "1", "--json"]), job);
+    assert_eq!(&place.json(&["show", "--key", "ready-key", "--json"]), job);
+}
+
+#[tokio::test]
+async fn a_page_says_how_to_get_the_next_and_an_empty_one_that_there_is_nothing() {
+    let place = Place::with_jobs().await;
+    let first = place.atta(&["jobs", "--limit", "4"]);
+    assert_eq!((first.code, first.out.lines().count()), (0, 5));
+    assert_eq!(first.err, "there are more; for the next: --after 4\n");
+    let last = place.atta(&["jobs", "--limit", "4", "--after", "4"]);
+    assert_eq!((last.out.lines().count(), last.err.as_str()), (3, ""));
+    let none = place.atta(&["jobs", "--task", "nothing"]);
+    assert_eq!((none.code, none.out.as_str(), none.err.as_str()), (0, "", "no jobs\n"));
+    assert_eq!(place.json(&["jobs", "--task", "nothing", "--json"]), json!([]));
+}
+
+#[tokio::test]
+async fn a_job_is_shown_in_full() {
+    let place = Place::with_jobs().await;
+    let run = place.atta(&["show", "4"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    for line in [
+        "job        4\n",
+        "state      retrying\n",
+        "task       resize\n",
+        "attempts   2 of 25\n",
+        "(in 3 h)\n",
+        "error      timed out\n           badly\n",
+        "payload    {}\n",
+    ] {
+        assert!(run.out.contains(line), "{line:?}: {}", run.out);
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_is_not_there_is_told_with_exit_code_1() {
+    let place = Place::new().await;
+    let run = place.atta(&["show", "7"]);
+    assert_eq!((run.code, run.out.as_str()), (1, ""));
+    assert!(run.err.starts_with("error: there is no job 7\nhint: "), "{}", run.err);
+    assert_eq!(place.atta(&["show", "--key", "k"]).code, 1);
+    assert_eq!(place.atta(&["show"]).code, 2);
+    assert_eq!(place.atta(&["show", "seven"]).code, 2);
+}
+
+#[tokio::test]
+async fn watching_shows_it_again_and_ends_quietly_when_nobody_reads_any_more() {
+    let place = Place::with_jobs().await;
+    let url = place.db.url();
+    let mut child = command(&["jobs", "--watch=0.1", "-c", &url])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("atta starts");
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut headings = 0;
+    while headings < 2 {
+        let mut line = String::new();
+        assert_ne!(out.read_line(&mut line).unwrap(), 0, "it goes on by itself");
+        headings += usize::from(line.contains("STATE"));
+    }
+    drop(out);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+}

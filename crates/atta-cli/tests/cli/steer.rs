@@ -1,0 +1,181 @@
+//! `atta complete`, `fail`, `reschedule`, `retry`, `remove`, `unlock`.
+
+use serde_json::json;
+
+use crate::support::Place;
+
+#[tokio::test]
+async fn completes_by_id_and_leaves_what_runs_or_is_not_there() {
+    let place = Place::with_jobs().await;
+    let run = place.atta(&["complete", "1", "3", "--yes"]);
+    assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (0, "completed 2 jobs\n", ""));
+    assert_eq!(place.ids().await, "2 4 5 6");
+    let run = place.atta(&["complete", "1", "4", "5", "--yes", "--json"]);
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&run.out).unwrap(),
+        json!({ "action": "complete", "count": 1, "ids": [4], "skipped": [
+            { "id": 1, "reason": "unknown" }, { "id": 5, "reason": "running" }] })
+    );
+    assert!(run.err.contains("job 5 was left alone: a worker is at it"), "{}", run.err);
+    let none = place.atta(&["complete", "99", "--yes"]);
+    assert_eq!(none.code, 1);
+    assert!(
+        none.err.contains("job 99 was left alone: there is none with this id\nerror: nothing was done"),
+        "{}",
+        none.err
+    );
+}
+
+#[tokio::test]
+async fn without_a_terminal_and_a_yes_nothing_is_done() {
+    let place = Place::with_jobs().await;
+    for words in
+        [vec!["complete", "1"], vec!["remove", "--key", "ready-key"], vec!["fail", "--task", "resize"]]
+    {
+        let run = place.atta(&words);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{words:?}");
+        assert!(run.err.contains("hint: there is no terminal to ask on; say --yes"), "{}", run.err);
+    }
+    let run = place.atta(&["fail", "--task", "resize"]);
+    assert!(run.err.starts_with("error: not done, for want of a yes: fail 2 jobs\n"), "{}", run.err);
+    assert_eq!(
+        place
+            .value("select count(*) from graphile_worker._private_jobs where attempts >= max_attempts")
+            .await,
+        "1"
+    );
+    assert_eq!(place.ids().await, "1 2 3 4 5 6");
+}
+
+#[tokio::test]
+async fn fails_by_filter_only_what_no_worker_is_at() {
+    let place = Place::with_jobs().await;
+    let run = place.atta(&["fail", "--task", "report", "--task", "report", "--yes"]);
+    assert_eq!(run.code, 2, "a task can be given once: {}", run.err);
+    let run = place.atta(&["fail", "--queue", "serial", "--reason", "not needed", "--yes"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "failed 1 job\n"), "{}", run.err);
+    let failed = "select string_agg(id || ' ' || attempts || ' ' || last_error, ';') from graphile_worker._private_jobs where last_error = 'not needed'";
+    assert_eq!(place.value(failed).await, "2 25 not needed");
+}
+
+#[tokio::test]
+async fn reschedules_what_it_is_told_to_and_keeps_the_rest() {
+    let place = Place::with_jobs().await;
+    let words = [
+        "reschedule",
+        "--state",
+        "scheduled,retrying",
+        "--run-at",
+        "2030-01-02T03:04:05Z",
+        "--priority",
+        "-2",
+        "--yes",
+    ];
+    let run = place.atta(&words);
+    assert_eq!((run.code, run.out.as_str()), (0, "rescheduled 2 jobs\n"), "{}", run.err);
+    let changed = "select string_agg(concat_ws(' ', id, run_at at time zone 'UTC', priority, attempts, max_attempts), ';' order by id) from graphile_worker._private_jobs where priority < 0";
+    assert_eq!(place.value(changed).await, "3 2030-01-02 03:04:05 -2 0 25;4 2030-01-02 03:04:05 -2 2 25");
+    let nothing = place.atta(&["reschedule", "3", "--yes"]);
+    assert_eq!(nothing.code, 2);
+    assert!(nothing.err.contains("--run-at"), "{}", nothing.err);
+}
+
+#[tokio::test]
+async fn retries_what_failed_at_once_and_with_all_attempts() {
+    let place = Place::with_jobs().await;
+    let run = place.atta(&["retry", "--all", "--yes"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "retried 2 jobs\n"), "{}", run.err);
+    let due = "select string_agg(id || ' ' || attempts, ';' order by id) from graphile_worker._private_jobs where run_at <= now() and id in (3, 4, 6)";
+    assert_eq!(place.value(due).await, "4 0;6 0");
+    let by_id = place.atta(&["retry", "3", "--yes"]);
+    assert_eq!((by_id.code, by_id.out.as_str()), (0, "retried 1 job\n"));
+    let limited = place.atta(&["retry", "--state", "ready", "--limit", "2", "--yes", "--json"]);
+    assert!(limited.out.contains("\"count\": 2"), "{}", limited.out);
+}
+
+#[tokio::test]
+async fn removes_by_filter_and_by_key_even_from_a_worker() {
+    let place = Place::with_jobs().await;
+    let run = place.atta(&["remove", "--error", "no such", "--yes"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "removed 1 job\n"), "{}", run.err);
+    let run = place.atta(&["remove", "--key", "running-key", "--yes"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "removed 1 job\n"), "{}", run.err);
+    let kept = "select concat_ws(' ', locked_by, attempts = max_attempts, coalesce(key, 'no key')) from graphile_worker._private_jobs where id = 5";
+    assert_eq!(place.value(kept).await, "node-1 t no key");
+    for words in [["remove", "--key", "running-key", "--yes"], ["remove", "--task", "none", "--yes"]] {
+        let gone = place.atta(&words);
+        assert_eq!((gone.code, gone.out.as_str()), (1, ""), "{words:?}");
+        assert!(gone.err.starts_with("error: no such job\nhint: "), "{}", gone.err);
+    }
+}
+
+#[tokio::test]
+async fn unlocks_jobs_with_their_queue_and_whole_workers() {
+    let place = Place::with_jobs().await;
+    let locks = "select concat_ws(' ', (select count(*) from graphile_worker._private_jobs where locked_by is not null),
+        (select count(*) from graphile_worker._private_job_queues where locked_by is not null))";
+    let run = place.atta(&["unlock", "5", "1", "--yes"]);
+    assert_eq!((run.code, run.out.as_str()), (1, "unlocked 1 job\n"), "{}", run.err);
+    assert!(run.err.contains("job 1 was left alone: no worker has it"), "{}", run.err);
+    assert_eq!(place.value(locks).await, "0 0");
+
+    let lock =
+        "update graphile_worker._private_jobs set locked_at = now(), locked_by = 'node-2' where id <= 2;
+      update graphile_worker._private_job_queues set locked_at = now(), locked_by = 'node-2'";
+    place.client.batch_execute(lock).await.unwrap();
+    let run = place.atta(&["unlock", "--worker", "node-2", "--yes"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "unlocked 2 jobs and 1 queue\n"), "{}", run.err);
+    assert_eq!(place.value(locks).await, "0 0");
+    let nobody = place.atta(&["unlock", "--worker", "node-2", "--yes"]);
+    assert_eq!(nobody.code, 1);
+    assert!(nobody.err.contains("worker \"node-2\" has no job and no queue\nhint: "), "{}", nobody.err);
+}
+
+#[tokio::test]
+async fn a_living_worker_keeps_its_jobs_unless_forced() {
+    let place = Place::with_jobs().await;
+    let live = "insert into graphile_worker._atta_workers (id, host, pid, version, task_identifiers, slots)
+        values ('node-1', 'h', 1, '0', '{email}', 1)";
+    place.client.batch_execute(live).await.unwrap();
+    for words in [
+        vec!["unlock", "5", "--yes"],
+        vec!["unlock", "--worker", "node-1", "--yes"],
+        vec!["unlock", "--all", "--yes"],
+    ] {
+        let run = place.atta(&words);
+        assert_eq!((run.code, run.out.as_str()), (1, ""), "{words:?}");
+        assert!(run.err.contains("alive") && run.err.contains("--force"), "{}", run.err);
+    }
+    let run = place.atta(&["unlock", "5", "--force", "--yes"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "unlocked 1 job\n"), "{}", run.err);
+}
+
+#[tokio::test]
+async fn nobody_steers_all_jobs_by_mistake() {
+    let place = Place::with_jobs().await;
+    for command in ["complete", "fail", "retry", "remove", "unlock"] {
+        let run = place.atta(&[command, "--yes"]);
+        assert_eq!(run.code, 2, "{command}");
+        assert!(
+            run.err.starts_with("error: which jobs are to be ") && run.err.contains("--all"),
+            "{}",
+            run.err
+        );
+        let both = place.atta(&[command, "1", "--task", "email", "--yes"]);
+        assert_eq!(both.code, 2, "{command}");
+        assert!(both.err.starts_with("error: ids, a filter and --all exclude each other"), "{}", both.err);
+    }
+    assert_eq!(place.ids().await, "1 2 3 4 5 6");
+}
+
+#[tokio::test]
+async fn very_many_jobs_are_steered_in_batches() {
+    let place = Place::new().await;
+    let fill = "insert into graphile_worker._private_tasks (identifier) values ('many');
+      insert into graphile_worker._private_jobs (task_id) select 1 from generate_series(1, 12000)";
+    place.client.batch_execute(fill).await.unwrap();
+    let run = place.atta(&["complete", "--task", "many", "--yes"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "completed 12000 jobs\n"), "{}", run.err);
+    assert_eq!(place.ids().await, "");
+}

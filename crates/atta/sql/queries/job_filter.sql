@@ -1,0 +1,9 @@
+ids bigint[],
+  states text[],
+  task_identifier text,
+  queue_name text,
+  key text,
+  error_contains text,
+  created_before timestamptz,
+  locked_by text,
+  after_id bigint

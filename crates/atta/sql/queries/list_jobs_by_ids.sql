@@ -1,0 +1,19 @@
+-- list_jobs.sql for a filter with ids: finds them by the primary key. $1 the filter as a JSON object. Locks nothing.
+select
+  {job_json},
+  state.name
+from json_to_record($1::text::json) as filter (
+  {job_filter}
+)
+join {schema}._private_jobs as job on job.id = any (filter.ids)
+join {schema}._private_tasks as task on task.id = job.task_id
+left join {schema}._private_job_queues as queue on queue.id = job.job_queue_id
+cross join lateral (
+  select task.identifier as task_identifier, queue.queue_name
+) as names
+cross join lateral (
+  select {job_state} as name
+) as state
+where (select {job_matches})
+order by job.id
+limit (select (($1::text::json) ->> 'limit')::integer)

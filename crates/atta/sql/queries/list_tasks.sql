@@ -1,0 +1,38 @@
+-- A page of tasks in the order of their identifiers, those that only a worker knows included: how many workers know
+-- each, and how many jobs of it are in which state. As JSON text.
+-- $1 an object: after_identifier (the last of the page before, or null) and limit.
+-- Locks nothing; tasks_identifier_key, and one pass over the table of jobs.
+with known as (
+  select task.identifier
+  from {schema}._private_tasks as task
+  union
+  select unnest(worker.task_identifiers)
+  from {schema}._atta_workers as worker
+), page as (
+  select known.identifier
+  from known
+  where known.identifier > coalesce(($1::text::json) ->> 'after_identifier', '')
+  order by known.identifier
+  limit (select (($1::text::json) ->> 'limit')::integer)
+)
+select json_build_object(
+    'task_identifier', page.identifier,
+    'workers', (
+      select count(*)
+      from {schema}._atta_workers as worker
+      where page.identifier = any (worker.task_identifiers)
+    ),
+    'oldest_due_at', greatest(
+      min(job.run_at) filter (where state.name in ('ready', 'waiting')), timestamptz '0001-01-01 00:00:00Z'
+    ),
+    {job_counts}
+  )::text
+from page
+left join {schema}._private_tasks as task on task.identifier = page.identifier
+left join {schema}._private_jobs as job on job.task_id = task.id
+left join {schema}._private_job_queues as queue on queue.id = job.job_queue_id
+cross join lateral (
+  select {job_state} as name
+) as state
+group by page.identifier
+order by page.identifier

@@ -1,0 +1,28 @@
+-- Counts of jobs by state: of all (level 3), of each task (level 1) and of each queue (level 2), the largest first. As
+-- JSON text. $1 an object: top, how many tasks and queues at most. Locks nothing; one pass over the table of jobs.
+select ranked.row::text
+from (
+  select
+    json_build_object(
+      'level', grouping(task.identifier, queue.queue_name),
+      'task_identifier', task.identifier,
+      'queue_name', queue.queue_name,
+      'oldest_due_at', greatest(
+        min(job.run_at) filter (where state.name in ('ready', 'waiting')), timestamptz '0001-01-01 00:00:00Z'
+      ),
+      {job_counts}
+    ) as row,
+    row_number() over (
+      partition by grouping(task.identifier, queue.queue_name)
+      order by count(*) desc, task.identifier, queue.queue_name
+    ) as rank
+  from {schema}._private_jobs as job
+  join {schema}._private_tasks as task on task.id = job.task_id
+  left join {schema}._private_job_queues as queue on queue.id = job.job_queue_id
+  cross join lateral (
+    select {job_state} as name
+  ) as state
+  group by grouping sets ((), (task.identifier), (queue.queue_name))
+) as ranked
+where ranked.rank <= (($1::text::json) ->> 'top')::integer
+order by ranked.rank

@@ -1,0 +1,41 @@
+-- Takes jobs away from whichever worker has them, with the queue that it holds for them, tells the workers, and gives
+-- the jobs back as JSON text. Only for workers that are known to be gone. The attempt stays counted.
+-- $1 an object with job_ids. Locks the jobs in the order of their ids, then their queues; primary keys.
+with taken as materialized (
+  select job.id, job.job_queue_id, job.locked_by
+  from {schema}._private_jobs as job
+  where job.id in (
+      select unnest(argument.job_ids)
+      from json_to_record($1::text::json) as argument (job_ids bigint[])
+    )
+    and job.locked_at is not null
+  order by job.id
+  for update
+), unlocked as (
+  update {schema}._private_jobs as job
+  set locked_at = null, locked_by = null
+  from taken
+  where job.id = taken.id
+  returning job.*
+), freed as (
+  update {schema}._private_job_queues as queue
+  set locked_at = null, locked_by = null
+  from taken
+  where queue.id = taken.job_queue_id
+    and queue.locked_by = taken.locked_by
+), announced as materialized (
+  select pg_notify('jobs:insert', json_build_object('r', random(), 'count', count(*))::text)
+  from unlocked
+  having count(*) > 0
+)
+select
+  {job_json}
+from unlocked as job
+cross join lateral (
+  select
+    (select task.identifier from {schema}._private_tasks as task where task.id = job.task_id) as task_identifier,
+    (select queue.queue_name from {schema}._private_job_queues as queue where queue.id = job.job_queue_id)
+      as queue_name
+) as names
+where (select count(*) from announced) >= 0
+order by job.id

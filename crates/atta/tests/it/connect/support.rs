@@ -1,0 +1,184 @@
+//! A server with TLS, certificates from an authority of its own, and what a test needs to get in.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use atta::ConnectionSettings;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName,
+    DnType, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+};
+use testkit::Cluster;
+use tokio_postgres::Client;
+
+/// Who may log in how. Users that are not named here may not.
+const HBA: &str = "
+local     all  all                                trust
+hostssl   all  postgres        127.0.0.1/32       trust
+hostssl   all  tls_only        127.0.0.1/32       scram-sha-256
+hostnossl all  plain_only      127.0.0.1/32       scram-sha-256
+host      all  either          127.0.0.1/32       scram-sha-256
+hostssl   all  certified       127.0.0.1/32       cert
+";
+
+/// The password of everyone.
+pub(super) const PASSWORD: &str = "swordfish \\' %";
+
+/// A server with TLS whose certificate is for `db.example`.
+pub(super) struct TlsServer {
+    pub(super) cluster: Cluster,
+    folder: PathBuf,
+}
+
+/// The one of this run.
+pub(super) fn tls_server() -> &'static TlsServer {
+    static SERVER: OnceLock<TlsServer> = OnceLock::new();
+    SERVER.get_or_init(TlsServer::start)
+}
+
+impl TlsServer {
+    fn start() -> TlsServer {
+        let ours = authority("our authority");
+        let (server, server_key) = certificate(&ours, &["db.example"], "somewhere else", 7);
+        let (client, client_key) = certificate(&ours, &[], "certified", 8);
+        let root = ours.pem();
+        let files = [
+            ("server.crt", server.as_str()),
+            ("server.key", server_key.as_str()),
+            ("root.crt", root.as_str()),
+            ("pg_hba.conf", HBA),
+        ];
+        let settings =
+            ["ssl=on", "ssl_ca_file=root.crt", "shared_buffers=16MB", "password_encryption=scram-sha-256"];
+        let cluster =
+            Cluster::temporary_with(&testkit::binaries(), &settings, &files).expect("a server with TLS");
+        let folder = cluster.folder().join("clients");
+        let server = TlsServer { cluster, folder };
+        server.make_folder("");
+        server.write("root.crt", &root);
+        server.write("other.crt", &authority("another authority").pem());
+        server.write("certified.crt", &client);
+        server.write("certified.key", &client_key);
+        server.write("revoked.crl", &revocations(&ours, 7));
+        server.write("other-revoked.crl", &revocations(&ours, 99));
+        server
+    }
+
+    /// Makes a folder for clients. The server's user must own it, who removes everything at the end.
+    pub(super) fn make_folder(&self, name: &str) {
+        let path = self.folder.join(name);
+        fs::create_dir(&path).unwrap();
+        let owner = fs::metadata(self.cluster.folder()).unwrap();
+        chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
+    }
+
+    /// Writes a file that only we may read, and gives its path.
+    pub(super) fn write(&self, name: &str, text: &str) -> String {
+        let path = self.folder.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        self.file(name)
+    }
+
+    /// The path of a file for clients.
+    pub(super) fn file(&self, name: &str) -> String {
+        self.folder.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// A connection string for a user, by the name that the certificate has.
+    pub(super) fn text(&self, user: &str, more: &str) -> String {
+        self.text_by_name("db.example", user, more)
+    }
+
+    /// By any name, since the address is given besides.
+    pub(super) fn text_by_name(&self, host: &str, user: &str, more: &str) -> String {
+        let port = self.cluster.port();
+        let password = PASSWORD.replace('\\', "\\\\").replace('\'', "\\'");
+        format!(
+            "host={host} hostaddr=127.0.0.1 port={port} user={user} password='{password}' dbname=postgres {more}"
+        )
+    }
+
+    /// The superuser, by the socket.
+    pub(super) async fn admin(&self) -> Client {
+        let (folder, port) = (self.cluster.folder().display(), self.cluster.port());
+        let text = format!("host={folder} port={port} user=postgres dbname=postgres");
+        settings(&text).connect().await.expect("the superuser gets in by the socket")
+    }
+
+    /// Makes the users, once.
+    pub(super) async fn with_users(&self) -> &TlsServer {
+        static DONE: tokio::sync::OnceCell<()> = tokio::sync::OnceCell::const_new();
+        DONE.get_or_init(|| async {
+            let admin = self.admin().await;
+            for user in ["tls_only", "plain_only", "either", "certified", "stranger"] {
+                let password = PASSWORD.replace('\'', "''");
+                let make = format!("create role {user} login superuser password '{password}'");
+                admin.batch_execute(&make).await.expect("a role");
+            }
+        })
+        .await;
+        self
+    }
+}
+
+/// Nothing from the environment of whoever runs the tests.
+pub(super) fn settings(text: &str) -> ConnectionSettings {
+    ConnectionSettings::with_variables(text, |_| None).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// Connects; `Ok` says whether with TLS.
+pub(super) async fn uses_tls(text: &str) -> atta::Result<bool> {
+    let client = settings(text).connect().await?;
+    let ask = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
+    Ok(client.query_one(ask, &[]).await.expect("the server says so").get(0))
+}
+
+fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = params(&[], name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A certificate and its key, as PEM.
+fn certificate(
+    issuer: &CertifiedIssuer<'static, KeyPair>,
+    names: &[&str],
+    common_name: &str,
+    serial: u64,
+) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = params(names, common_name);
+    params.serial_number = Some(SerialNumber::from(serial));
+    (params.signed_by(&key, issuer).unwrap().pem(), key.serialize_pem())
+}
+
+fn params(names: &[&str], common_name: &str) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names).unwrap();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params
+}
+
+/// A list with one serial number on it.
+fn revocations(issuer: &CertifiedIssuer<'static, KeyPair>, serial: u64) -> String {
+    let revoked = RevokedCertParams {
+        serial_number: SerialNumber::from(serial),
+        revocation_time: date_time_ymd(2024, 1, 1),
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let list = CertificateRevocationListParams {
+        this_update: date_time_ymd(2024, 1, 1),
+        next_update: date_time_ymd(2100, 1, 1),
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: vec![revoked],
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    list.signed_by(issuer).unwrap().pem().unwrap()
+}

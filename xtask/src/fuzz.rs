@@ -1,0 +1,52 @@
+//! `cargo xtask fuzz`: the targets of `fuzz/`, for a short while each, led by what code they reach.
+//!
+//! `cargo fuzz` would do, but it has to be installed, and wants a nightly compiler for its sanitizers. Those find misuse
+//! of memory, of which code without `unsafe` is free. What is left of it are these flags, which every compiler knows.
+
+use std::env;
+use std::fs;
+use std::process::Command;
+
+use crate::{Result, cargo, install, root};
+
+/// Each branch is counted, and what is compared is told to the fuzzer, who then tries to make it equal.
+const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Clink-dead-code --cfg fuzzing";
+
+/// The targets, each with its share of the time.
+const TARGETS: [(&str, u32); 2] = [("crontab", 4), ("time_phrase", 1)];
+
+pub(crate) fn run(seconds: u32) -> Result {
+    install::cpp_compiler()?;
+    let host = host()?;
+    let folder = root().join("fuzz");
+    let mut build = cargo();
+    // A target is named so that build scripts and macros, which have no fuzzer in them, do without the flags.
+    build.current_dir(&folder).args(["build", "--quiet", "--release", "--locked", "--target", &host]);
+    crate::run(build.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", folder.join("target")))?;
+    for (target, share) in TARGETS {
+        let (corpus, artifacts) = (folder.join("corpus").join(target), folder.join("artifacts").join(target));
+        for made in [&corpus, &artifacts] {
+            fs::create_dir_all(made).map_err(|error| format!("making {}: {error}", made.display()))?;
+        }
+        let mut fuzzer = Command::new(folder.join(format!("target/{host}/release/{target}")));
+        fuzzer
+            .arg(format!("-max_total_time={}", (seconds * share / 5).max(1)))
+            .arg(format!("-artifact_prefix={}/", artifacts.display()))
+            .arg(format!("-dict={}", folder.join(format!("{target}.dict")).display()))
+            .args(["-max_len=2000", "-timeout=5", "-verbosity=0", "-print_final_stats=1"])
+            .args([corpus, folder.join("seeds").join(target)]);
+        crate::run(&mut fuzzer)?;
+    }
+    Ok(())
+}
+
+/// The machine that this is, in the compiler's words.
+fn host() -> Result<String> {
+    let output = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output();
+    let output = output.map_err(|error| format!("rustc -vV: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "rustc -vV does not name its host".to_owned())
+}
