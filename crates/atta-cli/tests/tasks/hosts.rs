@@ -84,3 +84,21 @@ async fn what_a_task_starts_reads_no_words_and_its_output_is_logged() {
     assert_eq!(count_jobs(&client).await, 0);
     assert_eq!(log::lines_with("said by a child").len(), 5);
 }
+
+#[tokio::test]
+async fn a_host_that_has_lost_its_socket_is_started_anew() {
+    let (db, client) = database().await;
+    let task = "module.exports = () => new Promise(() => {
+      process.exit = () => {};
+      setInterval(() => {}, 1000);
+      require('node:fs').closeSync(3);
+      try { process._getActiveHandles().forEach((one) => one.destroy && one.destroy()); } catch {}
+    });";
+    let folder = Folder::new().file("closes.js", task);
+    add(&client, "closes", "{}").await;
+    let mut settings = folder.settings(&db);
+    settings.kill_after = std::time::Duration::from_millis(300);
+    crate::support::run_once_with(&db, settings).await;
+    let error = last_error(&client).await;
+    assert!(error.starts_with("the node host that ran the task has died: it closed its socket"), "{error}");
+}

@@ -2,6 +2,8 @@
 //!
 //! The module is taken in as it is, so that a test can drive it without the commands around it.
 #![allow(missing_docs)]
+// Also in functions that are called by tests.
+#![allow(clippy::unwrap_used)]
 
 #[allow(dead_code, reason = "the binary uses all of it")]
 #[path = "../../src"]
@@ -18,4 +20,5 @@ mod javascript;
 mod log;
 mod python;
 mod rough;
+mod speed;
 mod support;

@@ -13,9 +13,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::super::executable::describe;
+use super::super::guard::Group;
 use super::super::lines::{Tail, read_lines};
 use super::super::wire::{self, Hello, HostedTask, NewJob, Said};
 use super::{Refusal, Shared};
@@ -88,25 +90,42 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
             .await;
         }
     };
-    let listen = async { tokio::join!(listen(shared, reader), out, err) };
+    let deaf = Notify::new();
+    let heed = async {
+        listen(shared, reader).await;
+        deaf.notify_one();
+    };
+    let listen = async { tokio::join!(heed, out, err) };
     tokio::pin!(listen);
     let speak = speak(shared, writer);
     tokio::pin!(speak);
+    // One that has closed its socket and goes on is of no use.
+    let useless = async {
+        deaf.notified().await;
+        tokio::time::sleep(shared.kill_after).await;
+    };
+    tokio::pin!(useless);
+    // What was found of the process before is not so of this one.
+    tokio::select! {
+        biased;
+        () = shared.stuck.notified() => {}
+        () = std::future::ready(()) => {}
+    }
     let mut is_silent = false;
-    let mut is_stuck = false;
+    let mut killed_for = None;
     let ended = loop {
         tokio::select! {
             ended = child.wait() => break Some(ended),
             _ = &mut listen, if !is_silent => is_silent = true,
             // When it returns, the socket has been closed for writing, and the process ends by itself.
             () = &mut speak => break None,
-            () = shared.stuck.notified() => {
-                is_stuck = true;
-                match &group {
-                    Some(group) => group.signal(Signal::KILL),
-                    // It is ours, so it can be killed, if it has not ended.
-                    None => drop(child.start_kill()),
-                }
+            () = shared.stuck.notified(), if killed_for.is_none() => {
+                killed_for = Some("a task ran past its time limit and blocked all others, so it was killed");
+                kill(group.as_ref(), &mut child);
+            }
+            () = &mut useless, if killed_for.is_none() => {
+                killed_for = Some("it closed its socket and went on, so it was killed");
+                kill(group.as_ref(), &mut child);
             }
         }
     };
@@ -131,7 +150,7 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
     // With all that its tasks have started.
     drop(group);
     let mut how = match ended {
-        _ if is_stuck => "a task ran past its time limit and blocked all others, so it was killed".to_owned(),
+        _ if killed_for.is_some() => killed_for.unwrap_or_default().to_owned(),
         Some(Ok(status)) => describe(status),
         Some(Err(error)) => format!("can't wait for it: {error}"),
         None => "it did not end when it was told to, and was killed".to_owned(),
@@ -141,6 +160,14 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
         how.push_str(&tail);
     }
     how
+}
+
+fn kill(group: Option<&Group>, child: &mut Child) {
+    match group {
+        Some(group) => group.signal(Signal::KILL),
+        // It is ours, so it can be killed, if it has not ended.
+        None => drop(child.start_kill()),
+    }
 }
 
 /// Sends whatever there is, all at once, until the host is closed or does not listen any more.
