@@ -34,11 +34,10 @@ fn begin() -> Result<ExitCode, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(format!("can't start the runtime: {error}")))?;
-    // On one of the runtime's own threads: a word of the database then wakes its reader without a change of threads.
-    let done = runtime.block_on(async { tokio::spawn(run(said)).await });
+    let done = runtime.block_on(run(said));
     // What is left are connections that end with the process: nobody has to wait for the runtime's own end.
     std::mem::forget(runtime);
-    done.map_err(|error| Failure::new(format!("the command panicked: {error}")))?
+    done
 }
 
 async fn run(said: Said) -> Result<ExitCode, Failure> {
