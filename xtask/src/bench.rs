@@ -3,6 +3,7 @@
 //! The harnesses are in `bench/`, outside the workspace. What they print becomes samples here; `report` makes
 //! `bench/RESULTS.md` of their medians.
 
+mod growth;
 mod report;
 mod server;
 
@@ -165,9 +166,11 @@ pub(crate) fn run(words: &[&str]) -> Result {
     let start = Instant::now();
     let server = Server::start(binaries)?;
     let measured = measure(&server, &options, &contenders);
+    let takes_part = contenders.iter().any(|one| one.name == ATTA);
+    let growth = if takes_part { growth::measure(&server) } else { Ok(Vec::new()) };
     let about = server.about();
     server.stop()?;
-    let report = report::write(&options, &contenders, &measured?, &about?);
+    let report = report::write(&options, &contenders, &measured?, &growth?, &about?);
     say(&format!("\nmeasured in {} s\n", start.elapsed().as_secs()));
     println!("{report}");
     if options.only.is_some() {

@@ -1,4 +1,5 @@
-//! atta's harness. Settings: `held` and `durable`, both with 24 slots; durable claims 500 jobs ahead.
+//! atta's harness. Settings: `held` and `durable`, both with 24 slots; durable claims 500 jobs ahead. `fleet` is twelve
+//! workers that hold. All leave jobs with the flag `stuck` alone.
 
 use std::time::Instant;
 
@@ -9,6 +10,9 @@ use atta::{RawJobSpec, Worker};
 use bench_common::{Mode, Order, Result};
 use chrono::DateTime;
 use serde::{Deserialize, Serialize};
+
+/// With five connections each and a few more, these are over 64 connections.
+const FLEET: usize = 12;
 
 #[derive(Serialize, Deserialize)]
 struct Noop {}
@@ -41,7 +45,7 @@ async fn main() -> Result {
     match order.mode {
         Mode::Prepare => Ok(()),
         Mode::Add => add(&worker, order.count).await,
-        Mode::Drain | Mode::Latency | Mode::Late => work(worker, &order).await,
+        Mode::Drain | Mode::Part | Mode::Latency | Mode::Late => work(worker, &order).await,
     }
 }
 
@@ -49,11 +53,12 @@ fn options(order: &Order) -> Result<WorkerOptions> {
     let options = WorkerOptions::default()
         .database_url(&order.url)
         .concurrency(24)
+        .add_forbidden_flag("stuck")
         .define_job::<Noop>()
         .define_job::<Ping>();
     match (order.setting.as_str(), order.mode) {
-        ("held", _) => Ok(options),
-        ("durable", Mode::Drain) => {
+        ("held" | "fleet", _) => Ok(options),
+        ("durable", Mode::Drain | Mode::Part) => {
             Ok(options.claims(Claims::Durable).local_queue(LocalQueueConfig::new(500)))
         }
         ("durable", _) => Ok(options.claims(Claims::Durable)),
@@ -73,9 +78,16 @@ async fn add(worker: &Worker, count: usize) -> Result {
 async fn work(worker: Worker, order: &Order) -> Result {
     let utils = worker.create_utils();
     let client = utils.pool().get().await?;
-    let handle = worker.handle();
+    let mut workers = vec![worker];
+    if order.setting == "fleet" {
+        for _ in 1..FLEET {
+            workers.push(options(order)?.init().await?);
+        }
+    }
+    let handles: Vec<_> = workers.iter().map(Worker::handle).collect();
     let start = Instant::now();
-    let running = tokio::spawn(async move { worker.run().await });
+    let running: Vec<_> =
+        workers.into_iter().map(|worker| tokio::spawn(async move { worker.run().await })).collect();
     let done = match order.mode {
         Mode::Drain => {
             let is_empty = async || {
@@ -84,6 +96,7 @@ async fn work(worker: Worker, order: &Order) -> Result {
             };
             bench_common::drained(order.count, start, is_empty).await
         }
+        Mode::Part => bench_common::drained(order.count, start, async || Ok(true)).await,
         Mode::Late => {
             let add = async |due| {
                 let run_at = DateTime::from_timestamp_micros(due).ok_or("a time out of range")?;
@@ -101,7 +114,11 @@ async fn work(worker: Worker, order: &Order) -> Result {
         }
     };
     // A worker that just went away would be taken for a crash, and two of those make the next one careful.
-    handle.request_shutdown();
-    running.await??;
+    for handle in &handles {
+        handle.request_shutdown();
+    }
+    for one in running {
+        one.await??;
+    }
     done
 }

@@ -26,6 +26,8 @@ pub enum Mode {
     Prepare,
     /// Works until the jobs of the task `noop`, which are there already, are gone.
     Drain,
+    /// Works until so many jobs of the task `noop` have run, whatever is left.
+    Part,
     /// Adds jobs of the task `noop` in one call.
     Add,
     /// Adds jobs of the task `ping` one after the other, each when the former has started.
@@ -47,11 +49,12 @@ impl Order {
     pub fn read() -> Result<Order> {
         let words: Vec<String> = env::args().skip(1).collect();
         let [setting, mode, count] = words.as_slice() else {
-            return Err("usage: SETTING prepare|drain|add|latency|late COUNT".into());
+            return Err("usage: SETTING prepare|drain|part|add|latency|late COUNT".into());
         };
         let mode = match mode.as_str() {
             "prepare" => Mode::Prepare,
             "drain" => Mode::Drain,
+            "part" => Mode::Part,
             "add" => Mode::Add,
             "latency" => Mode::Latency,
             "late" => Mode::Late,

@@ -43,6 +43,7 @@ async fn main() -> Result {
         Mode::Prepare => Ok(()),
         Mode::Add => add(&worker, order.count).await,
         Mode::Drain | Mode::Latency | Mode::Late => work(worker, &order).await,
+        Mode::Part => Err("only atta's harness does a part".into()),
     }
 }
 
@@ -94,7 +95,7 @@ async fn work(worker: Worker, order: &Order) -> Result {
             };
             bench_common::late(order.count, add).await
         }
-        Mode::Latency | Mode::Prepare | Mode::Add => {
+        Mode::Latency | Mode::Prepare | Mode::Add | Mode::Part => {
             let add = async |due| {
                 utils.add_job(Ping { due }, JobSpec::default()).await?;
                 Ok(())

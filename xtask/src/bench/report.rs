@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::thread::available_parallelism;
 
+use super::growth::Case;
 use super::{ATTA, ATTA_DURABLE, CEILING, Contender, GRAPHILE_WORKER, Options, Program, Work, node, output};
 use crate::root;
 
@@ -56,8 +57,8 @@ const UNSAID: &str = "\
 - The disk decides what a commit costs, and with it the latency and the lateness: compare within this file only.
 - A held claim lasts as long as a short transaction. Slow jobs, and jobs in queues, are claimed durably: their speed is
   that of the second row.
-- The table is filled by plain SQL just before, so its statistics are fresh and it has no dead rows at the start. A
-  backlog of millions, stuck jobs at the head and a pinned xmin are not measured here.
+- The table is filled by plain SQL just before, so its statistics are fresh and it has no dead rows at the start.
+  What comes of a backlog of millions, of stuck jobs at the head and of a pinned xmin is under Growth.
 - River keeps completed jobs, the others delete them. graphile-worker needs four processes for its best, and its
   memory is not measured. Start-up is not counted for anyone, but for Node's workers the first check of the schema is.
 - The ceiling runs no jobs and fetches their identifiers only.
@@ -69,6 +70,7 @@ pub(super) fn write(
     options: &Options,
     contenders: &[Contender],
     samples: &Samples,
+    growth: &[(Case, f64)],
     postgres: &str,
 ) -> String {
     let Options { jobs, rounds, .. } = options;
@@ -86,7 +88,31 @@ pub(super) fn write(
     }
     text += &measured(contenders, samples);
     text += &bars(contenders, samples);
+    text += &growing(growth);
     text + "\n" + UNSAID
+}
+
+/// How the drain goes on tables that are not plain, as parts of the rate on one that is.
+fn growing(growth: &[(Case, f64)]) -> String {
+    let Some(((_, plain), cases)) = growth.split_first() else { return String::new() };
+    let mut text = format!(
+        "\n## Growth\n\natta alone, held claims, 24 slots, until 100,000 jobs have run. A plain table: {plain:.0} jobs/s.\n\n\
+         | | jobs/s | of the plain rate | bar | |\n|---|--:|--:|--:|---|\n"
+    );
+    for (case, rate) in cases {
+        let part = rate / plain;
+        let (bar, verdict) = match case.bar {
+            Some(bar) => (format!("at least {bar}"), verdict(part >= bar)),
+            None => ("-".to_owned(), ""),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "| {} | {rate:.0} | {part:.2} | {bar} | {verdict} |", case.about);
+    }
+    text
+}
+
+fn verdict(is_reached: bool) -> &'static str {
+    if is_reached { "reached" } else { "**missed**" }
 }
 
 fn measured(contenders: &[Contender], samples: &Samples) -> String {
@@ -145,7 +171,7 @@ fn bars(contenders: &[Contender], samples: &Samples) -> String {
             Bar::AtLeast(bar) => (format!("at least {bar}"), value >= bar),
             Bar::AtMost(bar) => (format!("at most {bar}"), value <= bar),
         };
-        let verdict = if is_reached { "reached" } else { "**missed**" };
+        let verdict = verdict(is_reached);
         // Writing to a string cannot fail.
         let _ = writeln!(text, "| {what} | {value:.2} | {bar} | {verdict} |");
     }

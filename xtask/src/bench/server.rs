@@ -102,9 +102,13 @@ impl Server {
     }
 
     fn psql(&self, database: &str, args: &[&str]) -> Result<String> {
-        let url = self.url(database);
-        let fixed = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", &url];
-        output(self.binaries.command("psql").args(fixed).args(args))
+        output(self.psql_command(database).args(args))
+    }
+
+    pub(super) fn psql_command(&self, database: &str) -> Command {
+        let mut command = self.binaries.command("psql");
+        command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", &self.url(database)]);
+        command
     }
 }
 

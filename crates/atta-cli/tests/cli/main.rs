@@ -4,6 +4,7 @@
 mod support;
 mod migrate;
 mod bench;
+mod connect;
 mod add;
 mod jobs;
 mod steer;
@@ -26,7 +27,9 @@ fn atta(words: &[&str]) -> Run {
 
 fn command(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atta"));
-    for variable in ["DATABASE_URL", "GRAPHILE_WORKER_SCHEMA", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE"] {
+    for variable in
+        ["DATABASE_URL", "GRAPHILE_WORKER_SCHEMA", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGSERVICE"]
+    {
         command.env_remove(variable);
     }
     command.args(words);

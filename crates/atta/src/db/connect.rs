@@ -74,10 +74,14 @@ async fn open_server(
     connector: &Connector,
 ) -> Result<(Client, Connection), Miss> {
     let mut config = settings.config().clone();
-    if !settings.has_password()
-        && let Some(password) = settings.look_up_password(server).password
-    {
-        config.password(password);
+    if !settings.has_password() {
+        let found = settings.look_up_password(server);
+        if let Some(warning) = found.warning {
+            tracing::warn!("{warning}");
+        }
+        if let Some(password) = found.password {
+            config.password(password);
+        }
     }
     let attempt = Attempt { settings, server, kind, connector };
     let limit = settings.connect_timeout();

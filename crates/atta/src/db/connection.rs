@@ -16,11 +16,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use deadpool_postgres::Pool;
 use tokio_postgres::config::{ChannelBinding, Host};
 use tokio_postgres::{Client, Config};
 
-use super::connect;
 use super::tls::TlsSettings;
+use super::{connect, pool};
 use crate::{Error, Result};
 use options::Options;
 
@@ -55,6 +56,16 @@ pub struct ConnectionSettings {
     has_random_order: bool,
     connect_timeout: Option<Duration>,
     passfile: Option<PathBuf>,
+}
+
+/// A connection string as it was given, which may hold a password and so is not shown.
+#[derive(Clone)]
+pub(crate) struct ConnectionText(pub(crate) String);
+
+impl fmt::Debug for ConnectionText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
 }
 
 /// One of the servers to try.
@@ -184,6 +195,11 @@ impl ConnectionSettings {
         // What goes wrong on the way is the answer to the client's next call.
         tokio::spawn(connection);
         Ok(client)
+    }
+
+    /// A pool of up to `size` connections, for [`WorkerUtils::new`](crate::WorkerUtils::new) say. Opens none yet.
+    pub fn pool(&self, size: usize) -> Result<Pool> {
+        pool::pool(self, size)
     }
 
     pub(crate) fn config(&self) -> &Config {

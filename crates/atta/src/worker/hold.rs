@@ -28,7 +28,9 @@ use crate::db::pool;
 use crate::job::Place;
 use crate::{Error, Job, Result};
 
-/// Ends a transaction of ours that hears nothing from us, because our process is stopped, say.
+/// The server ends a transaction of ours that hears nothing from us for so long, because our process is stopped, say.
+pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+
 const BEGIN: &str =
     "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'";
 

@@ -14,7 +14,7 @@ use super::backoff::Backoff;
 use super::flags::ForbiddenFlags;
 use super::owner;
 use super::run::{Outcome, Tasks};
-use super::shared::Statements;
+use super::shared::{Beats, Statements};
 use super::{Shared, Worker};
 use crate::context::Extensions;
 use crate::cron::{Cron, CronItems};
@@ -47,7 +47,7 @@ use crate::{BatchTaskHandler, Error, Result, Schema, TaskHandler, WorkerContext,
 #[derive(Debug)]
 #[must_use]
 pub struct WorkerOptions {
-    database_url: Option<String>,
+    database_url: Option<connection::ConnectionText>,
     pool: Option<Pool>,
     max_pg_conn: usize,
     schema: String,
@@ -96,7 +96,7 @@ impl WorkerOptions {
     /// The database, by its connection string, read as [`ConnectionSettings`] does. Default: the environment variable
     /// `DATABASE_URL`, or else `PGDATABASE`, `PGHOST` and so on.
     pub fn database_url(mut self, url: impl Into<String>) -> WorkerOptions {
-        self.database_url = Some(url.into());
+        self.database_url = Some(connection::ConnectionText(url.into()));
         self
     }
 
@@ -333,6 +333,7 @@ impl WorkerOptions {
             hooks: self.hooks,
             hook_tasks: TaskTracker::new(),
             may_hold: AtomicBool::new(false),
+            beats: Beats::new(self.recovery_threshold),
             task_names: Mutex::default(),
             clock: self.clock,
             poll_interval: self.poll_interval,
@@ -354,7 +355,7 @@ impl WorkerOptions {
     }
 
     fn url(&self) -> Option<String> {
-        self.database_url.clone().or_else(|| match self.pool {
+        self.database_url.as_ref().map(|text| text.0.clone()).or_else(|| match self.pool {
             Some(_) => None,
             None => connection::in_environment(|name| std::env::var(name).ok()),
         })

@@ -55,8 +55,9 @@ const FROM_START: u32 = 20;
 /// In one-shot mode there is nobody to wait for a database that has gone.
 const ONCE_TRIES: u32 = 8;
 
-/// How often the locks of running jobs are renewed: Graphile takes those of four hours for dead.
-const REFRESH: Duration = Duration::from_secs(3600);
+/// After so many poll intervals the locks of running jobs are looked at, and those that are an hour old are renewed:
+/// Graphile takes those of four hours for dead.
+const REFRESH: u32 = 30;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -212,7 +213,7 @@ impl Owner {
             next_due: VecDeque::new(),
             in_vain: Backoff::default(),
             pick_first_until: None,
-            refresh_at: Instant::now() + REFRESH,
+            refresh_at: Instant::now() + worker.shared.poll_interval * REFRESH,
             error: None,
         }
     }
@@ -569,7 +570,7 @@ impl Owner {
             self.shutdown.next_step(),
             Some(self.refresh_at),
         ];
-        times.into_iter().flatten().min().unwrap_or(now + REFRESH)
+        times.into_iter().flatten().min().unwrap_or(self.refresh_at)
     }
 
     fn on_timer(&mut self) {
@@ -591,9 +592,11 @@ impl Owner {
             self.give_back(old, || Outcome::NotStarted);
         }
         if self.refresh_at <= now {
-            self.refresh_at = now + REFRESH;
+            self.refresh_at = now + self.shared.poll_interval * REFRESH;
             let ids: Vec<i64> = self.running.keys().copied().collect();
-            self.lanes.spawn(refresh(self.shared.clone(), ids));
+            if !ids.is_empty() {
+                self.lanes.spawn(refresh(self.shared.clone(), ids));
+            }
         }
         if self.shutdown.has_begun() {
             self.step_shutdown(now);
@@ -728,7 +731,7 @@ async fn refresh(shared: Arc<Shared>, ids: Vec<i64>) -> Errand {
         renewed.map_err(|error| Error::database("renewing locks", error))
     };
     if let Err(error) = refreshed.await {
-        tracing::warn!(%error, "could not renew the locks of running jobs, trying again in an hour");
+        tracing::warn!(%error, "could not renew the locks of running jobs, trying again later");
     }
     Errand::Aside
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::{Object, Pool};
@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) hook_tasks: TaskTracker,
     /// Whether jobs may be held: not while the fleet is under suspicion, or another tool's functions are in place.
     pub(crate) may_hold: AtomicBool,
+    pub(crate) beats: Beats,
     /// Identifiers by the ids of tasks. An id is never given to another task, so this is true for ever.
     pub(crate) task_names: Mutex<HashMap<i32, Arc<str>>>,
     /// The time, when it is not the database's.
@@ -117,6 +118,39 @@ impl Shared {
     ) -> Result<Statement, tokio_postgres::Error> {
         let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
         client.prepare_typed_cached(sql, &types).await
+    }
+}
+
+/// When the database last heard from us. After a silence as long as the threshold others may have taken us for dead,
+/// and our jobs for theirs.
+pub(crate) struct Beats {
+    threshold: Duration,
+    /// The last beat, and the last that came after too long a silence.
+    last: Mutex<(Instant, Option<Instant>)>,
+}
+
+impl Beats {
+    pub(crate) fn new(threshold: Duration) -> Beats {
+        Beats { threshold, last: Mutex::new((Instant::now(), None)) }
+    }
+
+    /// Notes a beat, and says whether it ends too long a silence.
+    pub(crate) fn note(&self) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let is_revival = now - last.0 > self.threshold;
+        last.0 = now;
+        if is_revival {
+            last.1 = Some(now);
+        }
+        is_revival
+    }
+
+    /// Whether what was claimed then may have been taken from us since.
+    pub(crate) fn may_have_lost(&self, claimed_at: Instant) -> bool {
+        let (beat, revival) = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_silent = beat.elapsed() > self.threshold && claimed_at.elapsed() > self.threshold;
+        is_silent || revival.is_some_and(|revival| claimed_at < revival)
     }
 }
 

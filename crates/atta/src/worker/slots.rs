@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-use super::Shared;
 use super::run::{Claim, Finished, Outcome, run_job};
+use super::{Shared, hold};
 use crate::Job;
 
 /// Claimed jobs that wait for a slot. A job that a slot has taken from here is running.
@@ -23,7 +23,14 @@ pub(crate) struct RunList {
 #[derive(Default)]
 struct Waiting {
     durable: VecDeque<(Arc<Job>, Instant)>,
-    held: VecDeque<(Arc<Job>, u64)>,
+    held: VecDeque<(Arc<Job>, u64, Instant)>,
+}
+
+/// A job for a slot.
+struct Next {
+    job: Arc<Job>,
+    claim: Claim,
+    claimed_at: Instant,
 }
 
 impl RunList {
@@ -34,7 +41,8 @@ impl RunList {
     }
 
     pub(crate) fn push_held(&self, jobs: &[Arc<Job>], lane: u64) {
-        self.lock().held.extend(jobs.iter().map(|job| (job.clone(), lane)));
+        let now = Instant::now();
+        self.lock().held.extend(jobs.iter().map(|job| (job.clone(), lane, now)));
         self.announce(jobs.len());
     }
 
@@ -48,7 +56,7 @@ impl RunList {
     /// Jobs of this lane that have not been begun.
     pub(crate) fn take_held(&self, lane: u64) -> Vec<Arc<Job>> {
         let mut taken = Vec::new();
-        self.lock().held.retain(|(job, its_lane)| {
+        self.lock().held.retain(|(job, its_lane, _)| {
             let is_ours = *its_lane == lane;
             if is_ours {
                 taken.push(job.clone());
@@ -58,7 +66,7 @@ impl RunList {
         taken
     }
 
-    async fn pop(&self) -> (Arc<Job>, Claim) {
+    async fn pop(&self) -> Next {
         loop {
             if let Some(next) = self.next() {
                 return next;
@@ -74,12 +82,13 @@ impl RunList {
         }
     }
 
-    fn next(&self) -> Option<(Arc<Job>, Claim)> {
+    fn next(&self) -> Option<Next> {
         let mut waiting = self.lock();
-        if let Some((job, _)) = waiting.durable.pop_front() {
-            return Some((job, Claim::Durable));
+        if let Some((job, claimed_at)) = waiting.durable.pop_front() {
+            return Some(Next { job, claim: Claim::Durable, claimed_at });
         }
-        waiting.held.pop_front().map(|(job, lane)| (job, Claim::Held(lane)))
+        let (job, lane, claimed_at) = waiting.held.pop_front()?;
+        Some(Next { job, claim: Claim::Held(lane), claimed_at })
     }
 
     /// Wakes as many slots as there are jobs; slots that are busy look for themselves.
@@ -144,14 +153,14 @@ struct Slot {
 impl Slot {
     async fn run(mut self) {
         loop {
-            let (job, claim) = match self.list.next() {
+            let next = match self.list.next() {
                 Some(next) => next,
                 None => {
                     self.hand_over().await;
                     self.list.pop().await
                 }
             };
-            let finished = self.run_one(job, claim).await;
+            let finished = self.run_one(next).await;
             self.ended_in += finished.duration;
             self.ended.push(finished);
             if self.ended.len() >= COMPANY || self.ended_in >= COMPANY_TIME {
@@ -162,9 +171,11 @@ impl Slot {
         }
     }
 
-    async fn run_one(&mut self, job: Arc<Job>, claim: Claim) -> Finished {
+    async fn run_one(&mut self, next: Next) -> Finished {
         // Whatever was claimed, or left waiting, when the shutdown came: it is too late to begin it.
-        if self.shared.stop.is_cancelled() {
+        let is_too_late = self.shared.stop.is_cancelled() || self.may_be_lost(&next);
+        let Next { job, claim, .. } = next;
+        if is_too_late {
             return Finished { job, outcome: Outcome::NotStarted, duration: Duration::ZERO, claim };
         }
         let shared = self.shared.clone();
@@ -174,6 +185,14 @@ impl Slot {
             Poll::Ready(finished) => finished,
             // It waits for something, and those that have ended do not wait for it.
             Poll::Pending => futures_util::future::join(self.hand_over(), run).await.1,
+        }
+    }
+
+    /// A process that stood still, or had no database, may have lost its claims meanwhile.
+    fn may_be_lost(&self, next: &Next) -> bool {
+        match next.claim {
+            Claim::Durable => self.shared.beats.may_have_lost(next.claimed_at),
+            Claim::Held(_) => next.claimed_at.elapsed() > hold::LONGEST_SILENCE,
         }
     }
 

@@ -150,18 +150,16 @@ struct Look {
 pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: Arc<Notify>) {
     let interval = shared.poll_interval.min(shared.heartbeat_interval);
     let mut sweep = recovery::SweepTimer::new();
-    let mut last_beat = Instant::now();
     loop {
         let start = Instant::now();
         match look(&shared).await {
             Ok(seen) => {
-                if last_beat.elapsed() > shared.recovery_threshold {
+                if shared.beats.note() {
                     tracing::warn!(
                         "this worker was silent for so long that others may have taken over its jobs"
                     );
                     shared.events.send(|| WorkerEvent::Revived);
                 }
-                last_beat = Instant::now();
                 let may_hold = seen.functions_are_ours && seen.recent_deaths < SUSPICIOUS_DEATHS;
                 if shared.may_hold.swap(may_hold, Ordering::Relaxed) && !may_hold {
                     let (deaths, ours) = (seen.recent_deaths, seen.functions_are_ours);

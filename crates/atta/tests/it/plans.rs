@@ -1,7 +1,9 @@
 //! What runs for every job must find its rows by an index, on a full table, with any plan that PostgreSQL may choose.
 
-use testkit::Database;
+use testkit::{Database, wait_for};
 use tokio_postgres::{Client, SimpleQueryMessage};
+
+use crate::worker::support::{Running, options};
 
 /// A statement of the library's, its parameters' types, and values for them.
 const STATEMENTS: [(&str, &str, &str, &str); 9] = [
@@ -88,4 +90,66 @@ async fn statements_that_run_for_every_job_read_no_whole_table() {
         }
         client.batch_execute("deallocate statement").await.unwrap();
     }
+}
+
+/// Rows at the head that no pick can take, and the jobs behind them.
+const HEAD: i64 = 20_000;
+const BEHIND: i64 = 30_000;
+
+async fn add(client: &Client, count: i64, priority: i16, flags: &str) {
+    let sql = format!(
+        "insert into graphile_worker._private_tasks (identifier) values ('noop') on conflict do nothing;
+         insert into graphile_worker._private_jobs (task_id, priority, flags)
+         select id, {priority}, {flags} from graphile_worker._private_tasks, generate_series(1, {count})
+         where identifier = 'noop'"
+    );
+    client.batch_execute(&sql).await.unwrap();
+}
+
+/// Drains what is behind the head, and counts how many entries of the index that took.
+async fn entries_read_in_a_drain(db: &Database, client: &Client) -> i64 {
+    let read = async || -> i64 {
+        let sql = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'jobs_no_queue_index'";
+        client.query_one(sql, &[]).await.unwrap().get(0)
+    };
+    let before = read().await;
+    let options = options(db).add_forbidden_flag("stuck").define_raw_job("noop", |_| async {});
+    let worker = Running::start(options).await;
+    let left = "select count(*) from graphile_worker._private_jobs where priority = 0";
+    wait_for("the jobs to be gone", || async {
+        (client.query_one(left, &[]).await.unwrap().get::<_, i64>(0) == 0).then_some(())
+    })
+    .await;
+    worker.stop().await.unwrap();
+    // Older servers collect these figures now and then.
+    wait_for("the figures", || async {
+        let entries = read().await - before;
+        (entries >= HEAD + BEHIND).then_some(entries)
+    })
+    .await
+}
+
+fn assert_head_is_walked_over_seldom(entries: i64) {
+    // There are more than thirty picks, as none is of more than a thousand jobs.
+    assert!(entries < 12 * HEAD + 2 * BEHIND, "{entries} entries were read");
+}
+
+#[tokio::test]
+async fn stuck_jobs_at_the_head_are_walked_over_once_and_not_by_every_pick() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    add(&client, HEAD, -1, "'{\"stuck\": true}'").await;
+    add(&client, BEHIND, 0, "null").await;
+    assert_head_is_walked_over_seldom(entries_read_in_a_drain(&db, &client).await);
+}
+
+#[tokio::test]
+async fn dead_rows_at_the_head_are_walked_over_once_and_not_by_every_pick() {
+    let db = Database::migrated().await;
+    let (client, pin) = (db.client().await, db.client().await);
+    pin.batch_execute("begin isolation level repeatable read; select txid_current()").await.unwrap();
+    add(&client, HEAD, -1, "null").await;
+    client.batch_execute("delete from graphile_worker._private_jobs").await.unwrap();
+    add(&client, BEHIND, 0, "null").await;
+    assert_head_is_walked_over_seldom(entries_read_in_a_drain(&db, &client).await);
 }

@@ -124,8 +124,7 @@ impl Site {
 
     /// Adds jobs over connections of its own, which close when it is dropped.
     pub(super) fn utils(&self) -> Result<WorkerUtils, Failure> {
-        let pool = WorkerUtils::connect(&self.url())?.pool().clone();
-        Ok(WorkerUtils::new(pool, self.schema.clone()))
+        Ok(WorkerUtils::new(self.settings.pool(10)?, self.schema.clone()))
     }
 
     /// Another connection.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::TcpListener;
 
-use atta::{ConnectionSettings, JobSpec, WorkerUtils};
+use atta::{ConnectionSettings, JobSpec, WorkerOptions, WorkerUtils};
 
 use super::support::{PASSWORD, settings, tls_server};
 
@@ -143,6 +143,12 @@ async fn errors_say_where_and_what_to_do_and_never_the_password() {
             assert!(!shown.contains("hunter2") && !shown.contains("swordfish"), "{shown}");
         }
     }
+}
+
+#[test]
+fn options_that_are_shown_keep_the_password() {
+    let options = WorkerOptions::default().database_url("postgres://me:hunter2@h/d");
+    assert!(!format!("{options:?}").contains("hunter2"));
 }
 
 #[tokio::test]

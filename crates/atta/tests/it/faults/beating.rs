@@ -7,7 +7,7 @@ use serde_json::json;
 use testkit::{Database, Proxy};
 
 use super::support::Tally;
-use crate::worker::support::{Running, options, wait_until_empty};
+use crate::worker::support::{Reports, Running, options, wait_until_empty};
 
 /// Four times the threshold: whoever does not beat meanwhile is dead.
 const LONG: Duration = Duration::from_secs(4);
@@ -118,4 +118,29 @@ async fn failed_heartbeats_do_not_end_the_beating() {
     assert_eq!(tally.attempts_of(id), [1]);
     worker.stop().await.unwrap();
     heir.stop().await.unwrap();
+}
+
+/// Graphile's rule takes locks of four hours for dead, whoever has them.
+#[tokio::test]
+async fn locks_of_a_job_that_runs_for_hours_are_renewed() {
+    let db = Database::migrated().await;
+    let reports = Reports::new();
+    let task = reports.task(|_| std::future::pending::<()>());
+    let options = options(&db).poll_interval(Duration::from_millis(20)).define_raw_job("endless", task);
+    let worker = Running::start(options.shutdown_grace_period(Duration::ZERO)).await;
+    let spec = JobSpec { queue_name: Some("slow".into()), ..JobSpec::default() };
+    worker.utils.add_raw_job("endless", json!({}), spec).await.unwrap();
+    let client = db.client().await;
+    let count = async |sql: &str| client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
+    let locked = "select count(*)
+                  from graphile_worker._private_jobs as job
+                  join graphile_worker._private_job_queues as queue on queue.id = job.job_queue_id
+                  where job.locked_at > now() - interval '1 minute'
+                    and queue.locked_at > now() - interval '1 minute'";
+    testkit::wait_for("the job to run", || async { (count(locked).await == 1).then_some(()) }).await;
+    let sql = "update graphile_worker._private_jobs set locked_at = now() - interval '3 hours';
+               update graphile_worker._private_job_queues set locked_at = now() - interval '3 hours'";
+    client.batch_execute(sql).await.unwrap();
+    testkit::wait_for("its locks to be renewed", || async { (count(locked).await == 1).then_some(()) }).await;
+    worker.stop().await.unwrap();
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use testkit::{Database, Signal, wait_for};
 use tokio::sync::Notify;
 
-use super::support::{JOBS, Ledger, Setup};
+use super::support::{JOBS, LOCKED_JOBS, Ledger, Setup};
 use crate::worker::support::{Reports, Running};
 
 #[tokio::test]
@@ -51,4 +51,28 @@ async fn a_zombie_changes_nothing_and_goes_on_working() {
     })
     .await;
     assert_eq!((run.pid, run.attempt), (zombie.id(), 1));
+}
+
+/// What it had claimed ahead was taken over while it stood still: it must not begin any of it when it wakes.
+#[tokio::test]
+async fn a_zombie_begins_none_of_the_jobs_that_it_had_claimed_ahead() {
+    let db = Database::migrated().await;
+    let ledger = Ledger::make(&db).await;
+    let setup = Setup { is_durable: true, slots: 1, local_queue: 5, ..Setup::new(&db) };
+    let zombie = setup.spawn();
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    utils.add_raw_job("work", json!({ "ms": 1500 }), JobSpec::default()).await.unwrap();
+    ledger.started_in(zombie.id(), 1).await;
+    for _ in 0..3 {
+        utils.add_raw_job("work", json!({}), JobSpec::default()).await.unwrap();
+    }
+    ledger.counted("all to be claimed", LOCKED_JOBS, 4).await;
+    zombie.signal(Signal::Stop);
+    let heir = Running::start(setup.options()).await;
+    ledger.counted("the heir to complete them", JOBS, 0).await;
+    zombie.signal(Signal::Continue);
+    ledger.counted("the zombie to find its claims lost", "select count(*) from public.lost_claims", 4).await;
+    let runs = ledger.runs().await;
+    assert_eq!(runs.iter().filter(|run| run.pid == zombie.id()).count(), 1, "{runs:?}");
+    heir.stop().await.unwrap();
 }

@@ -1,0 +1,160 @@
+//! How the drain goes when the table is not as one would like it: atta alone, each case beside a plain drain.
+
+use std::process::{Child, Command, Stdio};
+
+use super::server::Server;
+use super::{Program, harness, numbers, output};
+use crate::{Result, say};
+
+/// The database of all cases.
+const DATABASE: &str = "growth";
+
+/// Jobs of a plain drain, and of each case.
+const JOBS: usize = 100_000;
+
+const ROUNDS: usize = 3;
+
+/// A case, and the least part of the plain rate that it must reach, if there is a bar.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case {
+    pub(super) about: &'static str,
+    pub(super) bar: Option<f64>,
+    setting: &'static str,
+    table: Table,
+    rounds: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Table {
+    Plain,
+    Backlog,
+    Stuck,
+    Queued,
+    Dead,
+}
+
+const PLAIN: Case = Case {
+    about: "100,000 jobs and nothing else",
+    bar: None,
+    setting: "held",
+    table: Table::Plain,
+    rounds: ROUNDS,
+};
+
+const CASES: [Case; 5] = [
+    Case {
+        about: "the first 100,000 of a backlog of 5 million",
+        bar: Some(0.8),
+        table: Table::Backlog,
+        // Five million rows take longer to write than all the rest.
+        rounds: 1,
+        ..PLAIN
+    },
+    Case {
+        about: "100,000 stuck jobs before them: forbidden flags, locked queues",
+        bar: Some(0.7),
+        table: Table::Stuck,
+        ..PLAIN
+    },
+    Case {
+        about: "1 million dead rows before them, and xmin pinned",
+        bar: Some(0.5),
+        table: Table::Dead,
+        ..PLAIN
+    },
+    Case { about: "12 workers with 5 connections each", setting: "fleet", ..PLAIN },
+    Case { about: "in 10,000 queues, which are claimed durably", table: Table::Queued, ..PLAIN },
+];
+
+/// Every case with its rate, the plain drain first: medians.
+pub(super) fn measure(server: &Server) -> Result<Vec<(Case, f64)>> {
+    server.create_database(DATABASE)?;
+    run(server, "held", &["prepare", "0"])?;
+    let mut rates: Vec<(Case, Vec<f64>)> = Vec::new();
+    for case in std::iter::once(PLAIN).chain(CASES) {
+        rates.push((case, Vec::new()));
+    }
+    for round in 1..=ROUNDS {
+        for (case, rates) in &mut rates {
+            if round > case.rounds {
+                continue;
+            }
+            let rate = one_turn(server, *case).map_err(|error| format!("{}: {error}", case.about))?;
+            say(&format!("round {round}  growth   {:62} {rate:.0} jobs/s", case.about));
+            rates.push(rate);
+        }
+    }
+    Ok(rates.into_iter().map(|(case, rates)| (case, median(rates))).collect())
+}
+
+fn one_turn(server: &Server, case: Case) -> Result<f64> {
+    let _pin = set_table(server, case.table)?;
+    let printed = run(server, case.setting, &["part", &JOBS.to_string()])?;
+    let seconds = numbers(&printed)?.into_iter().find(|(key, _)| key == "seconds");
+    let (_, seconds) = seconds.ok_or_else(|| format!("the harness printed {printed:?}"))?;
+    Ok(JOBS as f64 / seconds)
+}
+
+fn run(server: &Server, setting: &str, words: &[&str]) -> Result<String> {
+    output(harness(Program::Rust("atta"), setting).args(words).env("DATABASE_URL", server.url(DATABASE)))
+}
+
+/// Puts the table into the state of the case, and keeps it there as long as what it gives back lives.
+fn set_table(server: &Server, table: Table) -> Result<Option<Pin>> {
+    let fill = |file: &str, jobs| server.fill(DATABASE, file, jobs);
+    match table {
+        Table::Plain => fill("fill_graphile.sql", JOBS)?,
+        Table::Backlog => fill("fill_graphile.sql", 5_000_000)?,
+        Table::Queued => fill("growth/queued.sql", JOBS)?,
+        Table::Stuck => {
+            fill("fill_graphile.sql", JOBS)?;
+            fill("growth/stuck.sql", JOBS)?;
+        }
+        Table::Dead => {
+            fill("fill_graphile.sql", 0)?;
+            let pin = Pin::set(server)?;
+            fill("growth/dead.sql", 1_000_000)?;
+            fill("growth/more.sql", JOBS)?;
+            return Ok(Some(pin));
+        }
+    }
+    Ok(None)
+}
+
+/// A transaction that is open until this is dropped, so that nothing that was deleted since can be removed.
+struct Pin {
+    psql: Child,
+}
+
+impl Pin {
+    fn set(server: &Server) -> Result<Pin> {
+        let mut psql: Command = server.psql_command(DATABASE);
+        let mut psql = psql
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("starting psql: {error}"))?;
+        use std::io::{BufRead, BufReader, Write};
+        let (Some(words), Some(answer)) = (psql.stdin.as_mut(), psql.stdout.as_mut()) else {
+            return Err("psql has no pipes".to_owned());
+        };
+        let begin = b"begin isolation level repeatable read;\nselect txid_current();\n";
+        words.write_all(begin).and_then(|()| words.flush()).map_err(|error| error.to_string())?;
+        // The transaction has its snapshot once the answer is there.
+        BufReader::new(answer).read_line(&mut String::new()).map_err(|error| error.to_string())?;
+        Ok(Pin { psql })
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        drop(self.psql.stdin.take());
+        // It ends at the end of its input; if it can't be waited for, it has ended.
+        let _ = self.psql.wait();
+    }
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
