@@ -34,7 +34,10 @@ fn begin() -> Result<ExitCode, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(format!("can't start the runtime: {error}")))?;
-    runtime.block_on(run(said))
+    let done = runtime.block_on(run(said));
+    // What is left are connections that end with the process: nobody has to wait for the runtime's own end.
+    std::mem::forget(runtime);
+    done
 }
 
 async fn run(said: Said) -> Result<ExitCode, Failure> {

@@ -66,8 +66,7 @@ enum Way {
 }
 
 impl TasksFolder {
-    /// Reads the folder, and starts the hosts that its tasks need. Does not wait until they have loaded the tasks: a
-    /// task that can't be loaded is told of in the log, and fails its jobs.
+    /// Reads the folder. The hosts that its tasks need start with their first job, or by [`TasksFolder::start_hosts`].
     pub(crate) async fn open(settings: TasksSettings) -> Result<TasksFolder, Failure> {
         let found = discover::discover(&settings.folder)?;
         let guard = Arc::new(Guard::new(settings.kill_after));
@@ -80,10 +79,15 @@ impl TasksFolder {
         }
         let tasks = found.into_iter().map(|found| opening.task(found)).collect();
         let hosts: Vec<Arc<Host>> = opening.hosts.into_iter().map(|(_, host)| host).collect();
-        for host in &hosts {
+        Ok(TasksFolder { tasks, hosts, guard: opening.guard })
+    }
+
+    /// Starts the hosts before there is a job for them. Does not wait until they have loaded the tasks: a task that
+    /// can't be loaded is told of in the log, and fails its jobs.
+    pub(crate) fn start_hosts(&self) {
+        for host in &self.hosts {
             host.start();
         }
-        Ok(TasksFolder { tasks, hosts, guard: opening.guard })
     }
 
     /// The tasks that were found, in alphabetical order.

@@ -31,7 +31,7 @@ pub use shutdown::WorkerHandle;
 
 use crate::event::{WorkerEvent, WorkerEvents};
 use crate::{Result, WorkerUtils, recovery};
-use options::Plan;
+use options::{Patience, Plan};
 use owner::{Mode, Owner};
 
 /// Hints that wait for the loop: more would not say more.
@@ -84,9 +84,13 @@ impl Worker {
 
     async fn run_mode(&self, mode: Mode) -> Result<()> {
         let shared = &self.shared;
-        options::wait_for_database(|| recovery::register(shared)).await?;
-        tracing::info!(worker = &*shared.worker_id, tasks = ?shared.task_identifiers, "worker started");
-        shared.events.send(|| WorkerEvent::Started { worker_id: shared.worker_id.clone() });
+        if mode == Mode::UntilEmpty && self.has_nothing_to_do().await {
+            self.tell_start();
+            self.tell_end();
+            return Ok(());
+        }
+        Patience::Endless.ask(|| recovery::register(shared)).await?;
+        self.tell_start();
 
         let (wake_sender, wakes) = mpsc::channel(WAKES_AHEAD);
         let look = Arc::new(Notify::new());
@@ -120,8 +124,24 @@ impl Worker {
         let _ = pulse.await;
         shutdown::finish_hooks(shared).await;
         recovery::deregister(shared).await;
-        tracing::info!(worker = &*shared.worker_id, "worker stopped");
-        shared.events.send(|| WorkerEvent::Stopped);
+        self.tell_end();
         ended
+    }
+
+    /// A run that finds no job needs none of what running jobs takes: no connections of its own, no registration. If
+    /// the question fails, the run itself tells why.
+    async fn has_nothing_to_do(&self) -> bool {
+        wake::find_nothing(&self.shared).await.unwrap_or(false)
+    }
+
+    fn tell_start(&self) {
+        let shared = &self.shared;
+        tracing::info!(worker = &*shared.worker_id, tasks = ?shared.task_identifiers, "worker started");
+        shared.events.send(|| WorkerEvent::Started { worker_id: shared.worker_id.clone() });
+    }
+
+    fn tell_end(&self) {
+        tracing::info!(worker = &*self.shared.worker_id, "worker stopped");
+        self.shared.events.send(|| WorkerEvent::Stopped);
     }
 }

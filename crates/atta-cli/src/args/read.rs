@@ -31,7 +31,11 @@ pub(crate) fn read() -> Result<Said, Failure> {
         schema_is_from_file: fallback.schema.is_some(),
         is_dev: fallback.is_dev,
     };
-    let matches = with_defaults(Args::command(), &fallback).get_matches();
+    let matches = match fallback {
+        // Nothing to put behind the words.
+        Fallback { connection: None, schema: None, .. } => matches,
+        fallback => with_defaults(Args::command(), &fallback).get_matches(),
+    };
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     Ok(Said { args, file, sources })
 }

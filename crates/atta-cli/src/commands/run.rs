@@ -51,10 +51,6 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
         (false, None) => Mode::UntilShutdown,
         (false, Some(_)) => Mode::Watching,
     };
-    if args.once {
-        // A worker waits for a database that does not answer; whoever wants to run once wants to know.
-        connect::open(&database.settings).await?;
-    }
     let mut crew = Crew::new(settings, database, mode);
     tokio::select! {
         started = crew.start() => started?,

@@ -119,10 +119,12 @@ impl Host {
         Host { shared: Arc::new(shared), supervisor: Mutex::default() }
     }
 
-    /// Starts the process, and whoever starts it again.
+    /// Starts the process, and whoever starts it again, unless that was done.
     pub(super) fn start(&self) {
-        let supervisor = tokio::spawn(supervise(self.shared.clone()));
-        *self.supervisor.lock().unwrap_or_else(PoisonError::into_inner) = Some(supervisor);
+        let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        if supervisor.is_none() && !self.shared.closing.is_cancelled() {
+            *supervisor = Some(tokio::spawn(supervise(self.shared.clone())));
+        }
     }
 
     /// Ends the process, and waits for that.
@@ -142,6 +144,7 @@ impl Host {
         limit: Option<Duration>,
     ) -> Result<(), TaskError> {
         let shared = &self.shared;
+        self.start();
         shared.get_to_know(&ctx);
         let mut run = shared.begin(ctx.job());
         let answer = match limit {

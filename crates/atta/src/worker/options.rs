@@ -62,6 +62,7 @@ pub struct WorkerOptions {
     use_prepared: Option<bool>,
     recovery_threshold: Duration,
     interrupted_job_retry_delay: Duration,
+    waits_for_database: bool,
     cron: Vec<Cron>,
     plan: Plan,
 }
@@ -84,6 +85,7 @@ impl Default for WorkerOptions {
             use_prepared: None,
             recovery_threshold: Duration::from_secs(30),
             interrupted_job_retry_delay: Duration::ZERO,
+            waits_for_database: true,
             cron: Vec::new(),
             plan: Plan::default(),
         }
@@ -266,10 +268,17 @@ impl WorkerOptions {
         self
     }
 
+    /// Whether a database that does not answer at the start is waited for, or is an error. Default: true.
+    pub fn wait_for_database(mut self, waits: bool) -> WorkerOptions {
+        self.waits_for_database = waits;
+        self
+    }
+
     /// Checks the options, connects, and installs or upgrades the schema.
     ///
-    /// All mistakes in the options are in one error. A database that does not answer is waited for, but for a wrong
-    /// password or a missing privilege, which no waiting cures.
+    /// All mistakes in the options are in one error. A database that does not answer is waited for, unless
+    /// [`WorkerOptions::wait_for_database`] says otherwise; a wrong password or a missing privilege is an error, since
+    /// no waiting cures that.
     pub async fn init(self) -> Result<Worker> {
         let mistakes = self.mistakes();
         if !mistakes.is_empty() {
@@ -286,11 +295,15 @@ impl WorkerOptions {
             (None, None) => return Err(Error::config("no database given")),
         };
         let utils = WorkerUtils::new(connections, schema.clone()).with_clock(self.clock.clone());
-        wait_for_database(|| utils.migrate()).await?;
-        let link = match &config {
-            Some(config) => wait_for_database(|| link::probe(config)).await?,
-            None => link::Link::Direct,
+        let patience = Patience::new(self.waits_for_database);
+        let probe = async {
+            match &config {
+                Some(config) => patience.ask(|| link::probe(config)).await,
+                None => Ok(link::Link::Direct),
+            }
         };
+        // Side by side: neither needs the other, and each is mostly waiting.
+        let (_, link) = tokio::try_join!(patience.ask(|| utils.migrate()), probe)?;
         let is_direct = link == link::Link::Direct;
         if !is_direct {
             tracing::info!(
@@ -396,18 +409,30 @@ impl WorkerOptions {
     }
 }
 
-/// Tries until the database answers, or says what no waiting cures.
-pub(super) async fn wait_for_database<T, F: Future<Output = Result<T>>>(
-    mut ask: impl FnMut() -> F,
-) -> Result<T> {
-    let mut backoff = Backoff::default();
-    loop {
-        match ask().await {
-            Err(error) if error.is_transient() => {
-                tracing::warn!(%error, "the database does not answer, trying again");
-                tokio::time::sleep(backoff.next()).await;
+/// Whether a database that does not answer is asked again.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Patience {
+    /// Until it answers, or says what no waiting cures.
+    Endless,
+    /// Not once.
+    None,
+}
+
+impl Patience {
+    fn new(waits: bool) -> Patience {
+        if waits { Patience::Endless } else { Patience::None }
+    }
+
+    pub(super) async fn ask<T, F: Future<Output = Result<T>>>(self, mut ask: impl FnMut() -> F) -> Result<T> {
+        let mut backoff = Backoff::default();
+        loop {
+            match (self, ask().await) {
+                (Patience::Endless, Err(error)) if error.is_transient() => {
+                    tracing::warn!(%error, "the database does not answer, trying again");
+                    tokio::time::sleep(backoff.next()).await;
+                }
+                (_, answered) => return answered,
             }
-            answered => return answered,
         }
     }
 }

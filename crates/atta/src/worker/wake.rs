@@ -199,6 +199,17 @@ pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked:
     }
 }
 
+/// Whether there is nothing to be run and nobody to be buried. Asks over the pool that has migrated, and so is
+/// connected already; its connection keeps no statement.
+pub(super) async fn find_nothing(shared: &Shared) -> Result<bool> {
+    let doing = "looking for jobs";
+    let client = pool::get(shared.utils.pool(), doing).await?;
+    let sql = shared.utils.schema().fill(include_str!("../../sql/queries/find_nothing.sql"));
+    let threshold = shared.recovery_threshold.as_secs_f64();
+    let row = client.query_typed_one(&sql, &[(&threshold, Type::FLOAT8)]).await;
+    row.map(|row| row.get("finds_nothing")).map_err(|error| Error::database(doing, error))
+}
+
 async fn look(shared: &Shared) -> Result<Look> {
     let client = pool::get(&shared.pulse_pool, "looking for jobs").await?;
     let forbidden = shared.forbidden_flags.now().await;

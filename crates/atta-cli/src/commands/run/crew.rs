@@ -116,6 +116,10 @@ impl Crew {
             folder.close().await;
             return self.wait_for_tasks();
         }
+        // A single run may find nothing to do, and then nobody has waited for a host.
+        if self.mode != Mode::Once {
+            folder.start_hosts();
+        }
         self.warn_of_unknown_tasks(&identifiers);
         let worker = match folder.define(self.options()).init().await {
             Ok(worker) => worker,
@@ -179,6 +183,8 @@ impl Crew {
             .interrupted_job_retry_delay(settings.interrupted_job_retry_delay)
             .recovery_threshold(settings.recovery_threshold)
             .use_local_time(settings.use_local_time)
+            // Whoever wants to run once wants to know that nobody answers.
+            .wait_for_database(self.mode != Mode::Once)
             .with_cron(self.cron.clone());
         if !settings.prepared_statements {
             options = options.use_prepared_statements(false);
