@@ -7,10 +7,13 @@
 //! [`owner`] is the one task that has the state and decides; everything else acts for it.
 
 mod options;
+mod plan;
 mod wake;
 mod owner;
+mod lanes;
 mod claim;
 mod hold;
+mod batches;
 mod slots;
 mod run;
 mod release;
@@ -25,14 +28,16 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 pub use flags::ForbiddenFlags;
-pub use options::{Claims, IntoCron, LocalQueueConfig, RefetchDelay, WorkerOptions};
+pub use options::{Claims, IntoCron, WorkerOptions};
+pub use plan::{LocalQueueConfig, RefetchDelay};
 pub(crate) use shared::Shared;
 pub use shutdown::WorkerHandle;
 
 use crate::event::{WorkerEvent, WorkerEvents};
 use crate::{Result, WorkerUtils, recovery};
-use options::{Patience, Plan};
+use options::Patience;
 use owner::{Mode, Owner};
+use plan::Plan;
 
 /// Hints that wait for the loop: more would not say more.
 const WAKES_AHEAD: usize = 16;

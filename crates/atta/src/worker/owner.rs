@@ -1,16 +1,15 @@
 //! The owner: one task that has the worker's state, and selects over a closed set of events.
 //!
-//! It decides, and lanes act. A lane is one errand to the database, of which a few are on their way at a
-//! time. There are two kinds. A durable one releases what has finished and claims for the slots that are free. A
-//! holding one (`hold.rs`) picks a batch, waits while it runs, and settles it, all in one transaction; two of them take
-//! turns, so that PostgreSQL and the tasks work at the same time. Jobs in a queue, and those of slow tasks, are always
-//! claimed durably.
+//! It decides, and lanes act (`lanes.rs`). There are two kinds. A durable one releases what has finished and claims for
+//! the slots that are free. A holding one (`hold.rs`) picks a batch, waits while it runs, and settles it, all in one
+//! transaction; three of them take turns, so that PostgreSQL and the tasks work at the same time. Jobs in a queue, and
+//! those of slow tasks, are always claimed durably.
 //!
 //! Each kind has a [`Source`], whose `more` says that there may be due jobs: hints set it, a claim that came back
 //! short of what it asked for leaves it unset, unless a hint came in while it was away. So no wake-up is lost between
 //! "found nothing" and "go to sleep".
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -19,27 +18,17 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::backoff::Backoff;
-use super::claim::claim_jobs;
+use super::batches::{Batch, Batches, Kept};
 use super::hold::{self, Cursor, Durations, Picked, Settlement, Size, Wanted};
-use super::options::Plan;
-use super::release::{self, release};
+use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES};
+use super::plan::Plan;
 use super::run::{Claim, Finished, Outcome};
 use super::shutdown::{self, Shutdown};
 use super::slots::{self, RunList};
 use super::wake::Wake;
 use super::{Claims, Shared, Worker};
-use crate::db::pool;
 use crate::event::WorkerEvent;
 use crate::{Error, Job, Result};
-
-/// Lanes that claim durably: while one is away, the other can bring in what has finished since.
-const DURABLE_LANES: usize = 2;
-
-/// Lanes that hold: while the jobs of one run, the others pick and settle, and wait for the disk.
-const HOLDING_LANES: usize = 3;
-
-/// All lanes may be away at once.
-pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES;
 
 /// A claim that found nothing is not repeated before so many times its own duration have passed, while jobs are held:
 /// so it can't slow them down, however much it has to look through.
@@ -52,6 +41,9 @@ const PICK_FIRST: Duration = Duration::from_millis(3);
 /// begin where the last one ended. When dead rows pile up at the start, they are not walked over each time.
 const FROM_START: u32 = 20;
 
+/// Later than anything that a worker waits for.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
+
 /// In one-shot mode there is nobody to wait for a database that has gone.
 const ONCE_TRIES: u32 = 8;
 
@@ -63,46 +55,6 @@ const REFRESH: u32 = 30;
 pub(super) enum Mode {
     UntilShutdown,
     UntilEmpty,
-}
-
-/// What a lane came back with.
-enum Errand {
-    /// Releases and durable claims.
-    Durable { asked: usize, took: Duration, claimed: Option<Result<Vec<Job>>> },
-    /// How many jobs were picked and settled, and how long the pick took.
-    Held { lane: u64, asked: usize, from: Cursor, picked: Result<(usize, Duration)> },
-    /// Gave back what a claim in doubt may have taken.
-    ClearedUp(Result<()>),
-    /// Something that needs no answer.
-    Aside,
-}
-
-/// Jobs that a lane holds while they run.
-struct Batch {
-    lane: u64,
-    jobs: Vec<Arc<Job>>,
-    finished: Vec<Finished>,
-    began: Instant,
-    settle: tokio::sync::oneshot::Sender<Settlement>,
-}
-
-impl Batch {
-    /// Those that are neither among the finished nor among these.
-    fn rest(&self, unstarted: &[Arc<Job>]) -> Vec<Arc<Job>> {
-        if self.finished.len() + unstarted.len() == self.jobs.len() {
-            return Vec::new();
-        }
-        let known = self.finished.iter().map(|one| one.job.id).chain(unstarted.iter().map(|job| job.id));
-        let known: HashSet<i64> = known.collect();
-        self.jobs.iter().filter(|job| !known.contains(&job.id)).cloned().collect()
-    }
-}
-
-/// A batch whose settlement is being written.
-struct Settling {
-    jobs: Vec<Arc<Job>>,
-    /// Ended since. Only when the settlement is committed are they durably ours, and can be released.
-    finished: Vec<Finished>,
 }
 
 /// One of the two kinds of claims.
@@ -149,10 +101,7 @@ pub(super) struct Owner {
     release_at: Option<Instant>,
     picked_sender: mpsc::Sender<Picked>,
     picked: mpsc::Receiver<Picked>,
-    /// One a holding lane at most, so they are found by looking.
-    batches: Vec<Batch>,
-    /// By lane, from the settlement of its batch until that is committed.
-    settling: HashMap<u64, Settling>,
+    batches: Batches,
     next_lane: u64,
     size: Size,
     durations: Durations,
@@ -205,8 +154,7 @@ impl Owner {
             release_at: None,
             picked_sender,
             picked,
-            batches: Vec::new(),
-            settling: HashMap::new(),
+            batches: Batches::default(),
             next_lane: 0,
             durations: Durations::default(),
             cursor: Cursor::START,
@@ -252,7 +200,7 @@ impl Owner {
             if self.lanes.is_empty() && self.durable.not_before.is_none_or(|time| time <= now) {
                 let known = self.running.keys().copied();
                 let known = known.chain(self.to_release.iter().map(|one| one.job.id)).collect();
-                self.lanes.spawn(clear_up(self.shared.clone(), known));
+                self.lanes.spawn(lanes::clear_up(self.shared.clone(), known));
             }
             return;
         }
@@ -286,7 +234,7 @@ impl Owner {
         }
         self.durable.away += 1;
         let unqueued = self.tasks(|is_slow| !self.holds() || is_slow);
-        self.lanes.spawn(durable_errand(self.shared.clone(), release, asked, unqueued));
+        self.lanes.spawn(lanes::durable_errand(self.shared.clone(), release, asked, unqueued));
     }
 
     fn send_holding(&mut self, now: Instant) {
@@ -294,6 +242,10 @@ impl Owner {
         self.held.away += 1;
         self.next_lane += 1;
         let from = if now >= self.from_start_at { Cursor::START } else { self.cursor };
+        if from == Cursor::START {
+            // One at a time; how soon the next may follow is known when it is back.
+            self.from_start_at = now + NEVER;
+        }
         let asked = self.size.get();
         let task_identifiers = self.tasks(|is_slow| !is_slow);
         let lane = self.next_lane;
@@ -347,8 +299,7 @@ impl Owner {
             }
             Ok(Errand::Held { lane, asked, from, picked }) => {
                 self.held.away -= 1;
-                for finished in self.settling.remove(&lane).into_iter().flat_map(|settling| settling.finished)
-                {
+                for finished in self.batches.end_settling(lane) {
                     self.on_durable_finished(finished);
                 }
                 match picked {
@@ -405,11 +356,11 @@ impl Owner {
         }
         // A full batch: the other lane can pick the next while this one runs.
         self.held.more |= is_full;
-        let jobs = self.without_known(jobs);
+        let jobs = self.batches.without_known(jobs);
         self.list.push_held(&jobs, lane);
         let (began, finished) = (Instant::now(), Vec::with_capacity(jobs.len()));
         let is_empty = jobs.is_empty();
-        self.batches.push(Batch { lane, jobs, finished, began, settle });
+        self.batches.open(Batch { lane, jobs, finished, began, settle });
         if is_empty {
             self.settle(lane);
         }
@@ -429,23 +380,9 @@ impl Owner {
         self.durable.more |= std::mem::take(&mut self.announced) > 0;
     }
 
-    /// Leaves out what another lane of ours has: its connection was lost, and the jobs are free in the database while
-    /// they run here. That lane will claim them anew, as soon as this pick lets go of them.
-    fn without_known(&self, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
-        let settling = self.settling.values().map(|settling| &settling.jobs);
-        for others in self.batches.iter().map(|batch| &batch.jobs).chain(settling) {
-            if overlap(&jobs, others) {
-                let known: HashSet<i64> = others.iter().map(|job| job.id).collect();
-                jobs.retain(|job| !known.contains(&job.id));
-            }
-        }
-        jobs
-    }
-
     /// Ends a batch: what has finished is written, what runs becomes durable, and the rest is free.
     fn settle(&mut self, lane: u64) {
-        let Some(index) = self.batches.iter().position(|batch| batch.lane == lane) else { return };
-        let batch = self.batches.swap_remove(index);
+        let Some(batch) = self.batches.begin_settling(lane) else { return };
         let unstarted = self.list.take_held(lane);
         let running = batch.rest(&unstarted);
         let part = batch.began.elapsed().as_secs_f64() / self.plan.hold_budget.as_secs_f64().max(0.000_001);
@@ -453,7 +390,6 @@ impl Owner {
         self.held.more |= !unstarted.is_empty();
         self.due_unknown |= batch.finished.iter().any(|one| !matches!(one.outcome, Outcome::Completed));
         self.running.extend(running.iter().map(|job| (job.id, job.clone())));
-        self.settling.insert(lane, Settling { jobs: batch.jobs, finished: Vec::new() });
         // The lane waits for this until it is done.
         let _ = batch.settle.send(Settlement { finished: batch.finished, running });
     }
@@ -479,7 +415,10 @@ impl Owner {
         self.shared.events.send(|| WorkerEvent::ClaimFailed { error: error.to_string().into() });
         let source = match kind {
             Claims::Durable => &mut self.durable,
-            Claims::Held => &mut self.held,
+            Claims::Held => {
+                self.from_start_at = Instant::now();
+                &mut self.held
+            }
         };
         source.not_before = Some(Instant::now() + source.errors.next());
         source.more = true;
@@ -513,15 +452,10 @@ impl Owner {
     }
 
     fn on_held_finished(&mut self, lane: u64, finished: Finished) {
-        if let Some(batch) = self.batches.iter_mut().find(|batch| batch.lane == lane) {
-            batch.finished.push(finished);
-            if batch.finished.len() == batch.jobs.len() {
-                self.settle(lane);
-            }
-        } else if let Some(settling) = self.settling.get_mut(&lane) {
-            settling.finished.push(finished);
-        } else {
-            self.on_durable_finished(finished);
+        match self.batches.keep(lane, finished) {
+            Kept::InBatch => {}
+            Kept::AsLast => self.settle(lane),
+            Kept::Nowhere(finished) => self.on_durable_finished(finished),
         }
     }
 
@@ -597,7 +531,7 @@ impl Owner {
             self.pick_first_until,
             self.durable.next_timer(now),
             self.held.next_timer(now),
-            self.batches.iter().map(|batch| batch.began + self.plan.hold_budget).min(),
+            self.batches.oldest().map(|began| began + self.plan.hold_budget),
             self.plan.oldest_wait(now),
             self.shutdown.next_step(),
             Some(self.refresh_at),
@@ -619,10 +553,7 @@ impl Owner {
             self.from_start_at = self.from_start_at.min(now);
             self.wake_sources();
         }
-        let budget = self.plan.hold_budget;
-        let is_over = |batch: &&Batch| batch.began + budget <= now;
-        let over: Vec<u64> = self.batches.iter().filter(is_over).map(|batch| batch.lane).collect();
-        for lane in over {
+        for lane in self.batches.older_than(self.plan.hold_budget, now) {
             self.settle(lane);
         }
         if let Some(before) = self.plan.local_queue_ttl().and_then(|ttl| now.checked_sub(ttl)) {
@@ -633,7 +564,7 @@ impl Owner {
             self.refresh_at = now + self.shared.poll_interval * REFRESH;
             let ids: Vec<i64> = self.running.keys().copied().collect();
             if !ids.is_empty() {
-                self.lanes.spawn(refresh(self.shared.clone(), ids));
+                self.lanes.spawn(lanes::refresh(self.shared.clone(), ids));
             }
         }
         if self.shutdown.has_begun() {
@@ -656,8 +587,7 @@ impl Owner {
     fn begin_shutdown(&mut self) {
         self.shutdown.begin();
         self.give_back_unstarted();
-        let lanes: Vec<u64> = self.batches.iter().map(|batch| batch.lane).collect();
-        for lane in lanes {
+        for lane in self.batches.lanes() {
             self.settle(lane);
         }
     }
@@ -704,72 +634,4 @@ impl Owner {
             }
         }
     }
-}
-
-/// Whether they may have a job in common: quickly told, as ids mostly come in order.
-fn overlap(some: &[Arc<Job>], others: &[Arc<Job>]) -> bool {
-    let range = |jobs: &[Arc<Job>]| {
-        let ids = jobs.iter().map(|job| job.id);
-        ids.clone().min().zip(ids.max())
-    };
-    match (range(some), range(others)) {
-        (Some((first, last)), Some((other_first, other_last))) => first <= other_last && other_first <= last,
-        _ => false,
-    }
-}
-
-/// One durable errand: releases, and claims. A queue is free for the claim only when its job is released, so then the
-/// one waits for the other.
-async fn durable_errand(
-    shared: Arc<Shared>,
-    finished: Vec<Finished>,
-    asked: usize,
-    unqueued: Vec<String>,
-) -> Errand {
-    let claim = async {
-        if asked == 0 {
-            return None;
-        }
-        Some(match pool::get(&shared.lane_pool, "claiming jobs").await {
-            Ok(client) => claim_jobs(&shared, &client, asked, &unqueued).await,
-            Err(error) => Err(error),
-        })
-    };
-    let frees_a_queue = finished.iter().any(|one| one.job.job_queue_id.is_some());
-    let mut start = Instant::now();
-    let claimed = if frees_a_queue {
-        release(&shared, finished, false).await;
-        start = Instant::now();
-        claim.await
-    } else {
-        tokio::join!(release(&shared, finished, false), claim).1
-    };
-    Errand::Durable { asked, took: start.elapsed(), claimed }
-}
-
-/// Opens the connections that the first claims need, all at once, so that no job waits for them.
-pub(super) async fn warm_up(lane_pool: &deadpool_postgres::Pool) -> Result<()> {
-    let open = (0..HOLDING_LANES).map(|_| pool::get(lane_pool, "connecting"));
-    futures_util::future::try_join_all(open).await.map(drop)
-}
-
-/// Clears up what a claim in doubt may have taken.
-async fn clear_up(shared: Arc<Shared>, known: Vec<i64>) -> Errand {
-    Errand::ClearedUp(release::return_unknown(&shared, &known).await)
-}
-
-/// Renews the locks of running jobs.
-async fn refresh(shared: Arc<Shared>, ids: Vec<i64>) -> Errand {
-    use tokio_postgres::types::Type;
-    let refreshed = async {
-        let client = pool::get(&shared.lane_pool, "renewing locks").await?;
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-            [(&&*shared.worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY)];
-        let renewed = shared.query(&client, &shared.sql.refresh_locks, &parameters).await;
-        renewed.map_err(|error| Error::database("renewing locks", error))
-    };
-    if let Err(error) = refreshed.await {
-        tracing::warn!(%error, "could not renew the locks of running jobs, trying again later");
-    }
-    Errand::Aside
 }

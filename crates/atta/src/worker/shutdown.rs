@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use super::options::Plan;
+use super::plan::Plan;
 use crate::event::WorkerEvent;
 use crate::{Error, Result};
 

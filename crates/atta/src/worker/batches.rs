@@ -1,0 +1,130 @@
+//! The batches that lanes hold: which of their jobs have ended, and which of our lanes has a job.
+//!
+//! A batch is open while its jobs run, then settling while its lane writes what became of them, then gone. A job that
+//! ends while its batch is settling waits: only when the settlement is committed is it durably ours, and can be released.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::hold::Settlement;
+use super::run::Finished;
+use crate::Job;
+
+/// Jobs that a lane holds while they run.
+pub(super) struct Batch {
+    pub(super) lane: u64,
+    pub(super) jobs: Vec<Arc<Job>>,
+    pub(super) finished: Vec<Finished>,
+    pub(super) began: Instant,
+    pub(super) settle: oneshot::Sender<Settlement>,
+}
+
+impl Batch {
+    /// Those that are neither among the finished nor among these.
+    pub(super) fn rest(&self, unstarted: &[Arc<Job>]) -> Vec<Arc<Job>> {
+        if self.finished.len() + unstarted.len() == self.jobs.len() {
+            return Vec::new();
+        }
+        let known = self.finished.iter().map(|one| one.job.id).chain(unstarted.iter().map(|job| job.id));
+        let known: HashSet<i64> = known.collect();
+        self.jobs.iter().filter(|job| !known.contains(&job.id)).cloned().collect()
+    }
+}
+
+struct Settling {
+    jobs: Vec<Arc<Job>>,
+    finished: Vec<Finished>,
+}
+
+/// Where a job that ended belongs.
+pub(super) enum Kept {
+    /// To its batch, which goes on, or whose settlement is being written.
+    InBatch,
+    /// To its batch, and it was the last.
+    AsLast,
+    /// To none: its batch is gone.
+    Nowhere(Finished),
+}
+
+/// All batches of a worker. There is one a holding lane at the most, so they are found by looking.
+#[derive(Default)]
+pub(super) struct Batches {
+    open: Vec<Batch>,
+    settling: HashMap<u64, Settling>,
+}
+
+impl Batches {
+    pub(super) fn open(&mut self, batch: Batch) {
+        self.open.push(batch);
+    }
+
+    /// Takes an open batch out, to be settled.
+    pub(super) fn begin_settling(&mut self, lane: u64) -> Option<Batch> {
+        let index = self.open.iter().position(|batch| batch.lane == lane)?;
+        let batch = self.open.swap_remove(index);
+        self.settling.insert(lane, Settling { jobs: batch.jobs.clone(), finished: Vec::new() });
+        Some(batch)
+    }
+
+    /// Forgets a batch that is settled. Gives what ended meanwhile.
+    pub(super) fn end_settling(&mut self, lane: u64) -> Vec<Finished> {
+        self.settling.remove(&lane).map(|settling| settling.finished).unwrap_or_default()
+    }
+
+    pub(super) fn keep(&mut self, lane: u64, finished: Finished) -> Kept {
+        if let Some(batch) = self.open.iter_mut().find(|batch| batch.lane == lane) {
+            batch.finished.push(finished);
+            return if batch.finished.len() == batch.jobs.len() { Kept::AsLast } else { Kept::InBatch };
+        }
+        match self.settling.get_mut(&lane) {
+            Some(settling) => {
+                settling.finished.push(finished);
+                Kept::InBatch
+            }
+            None => Kept::Nowhere(finished),
+        }
+    }
+
+    /// The lanes of open batches.
+    pub(super) fn lanes(&self) -> Vec<u64> {
+        self.open.iter().map(|batch| batch.lane).collect()
+    }
+
+    /// The lanes of open batches that began so long ago.
+    pub(super) fn older_than(&self, age: Duration, now: Instant) -> Vec<u64> {
+        let is_old = |batch: &&Batch| batch.began + age <= now;
+        self.open.iter().filter(is_old).map(|batch| batch.lane).collect()
+    }
+
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.open.iter().map(|batch| batch.began).min()
+    }
+
+    /// Leaves out what another lane of ours has: its connection was lost, and the jobs are free in the database while
+    /// they run here. That lane will claim them anew, as soon as this pick lets go of them.
+    pub(super) fn without_known(&self, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
+        let settling = self.settling.values().map(|settling| &settling.jobs);
+        for others in self.open.iter().map(|batch| &batch.jobs).chain(settling) {
+            if overlap(&jobs, others) {
+                let known: HashSet<i64> = others.iter().map(|job| job.id).collect();
+                jobs.retain(|job| !known.contains(&job.id));
+            }
+        }
+        jobs
+    }
+}
+
+/// Whether they may have a job in common: quickly told, as ids mostly come in order.
+fn overlap(some: &[Arc<Job>], others: &[Arc<Job>]) -> bool {
+    let range = |jobs: &[Arc<Job>]| {
+        let ids = jobs.iter().map(|job| job.id);
+        ids.clone().min().zip(ids.max())
+    };
+    match (range(some), range(others)) {
+        (Some((first, last)), Some((other_first, other_last))) => first <= other_last && other_first <= last,
+        _ => false,
+    }
+}

@@ -1,0 +1,90 @@
+//! Lanes: errands to the database, a few of which are on their way at a time. They act, and the owner decides.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::{ToSql, Type};
+
+use super::Shared;
+use super::claim::claim_jobs;
+use super::hold::Cursor;
+use super::release::{self, release};
+use super::run::Finished;
+use crate::db::pool;
+use crate::{Error, Job, Result};
+
+/// Lanes that claim durably: while one is away, the other can bring in what has finished since.
+pub(super) const DURABLE_LANES: usize = 2;
+
+/// Lanes that hold: while the jobs of one run, the others pick and settle, and wait for the disk.
+pub(super) const HOLDING_LANES: usize = 3;
+
+/// All lanes may be away at once.
+pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES;
+
+/// What a lane came back with.
+pub(super) enum Errand {
+    /// Releases and durable claims.
+    Durable { asked: usize, took: Duration, claimed: Option<Result<Vec<Job>>> },
+    /// How many jobs were picked and settled, and how long the pick took.
+    Held { lane: u64, asked: usize, from: Cursor, picked: Result<(usize, Duration)> },
+    /// Gave back what a claim in doubt may have taken.
+    ClearedUp(Result<()>),
+    /// Something that needs no answer.
+    Aside,
+}
+
+/// One durable errand: releases, and claims. A queue is free for the claim only when its job is released, so then the
+/// one waits for the other.
+pub(super) async fn durable_errand(
+    shared: Arc<Shared>,
+    finished: Vec<Finished>,
+    asked: usize,
+    unqueued: Vec<String>,
+) -> Errand {
+    let claim = async {
+        if asked == 0 {
+            return None;
+        }
+        Some(match pool::get(&shared.lane_pool, "claiming jobs").await {
+            Ok(client) => claim_jobs(&shared, &client, asked, &unqueued).await,
+            Err(error) => Err(error),
+        })
+    };
+    let frees_a_queue = finished.iter().any(|one| one.job.job_queue_id.is_some());
+    let mut start = Instant::now();
+    let claimed = if frees_a_queue {
+        release(&shared, finished, false).await;
+        start = Instant::now();
+        claim.await
+    } else {
+        tokio::join!(release(&shared, finished, false), claim).1
+    };
+    Errand::Durable { asked, took: start.elapsed(), claimed }
+}
+
+/// Opens the connections that the first claims need, all at once, so that no job waits for them.
+pub(super) async fn warm_up(lane_pool: &deadpool_postgres::Pool) -> Result<()> {
+    let open = (0..HOLDING_LANES).map(|_| pool::get(lane_pool, "connecting"));
+    futures_util::future::try_join_all(open).await.map(drop)
+}
+
+/// Clears up what a claim in doubt may have taken.
+pub(super) async fn clear_up(shared: Arc<Shared>, known: Vec<i64>) -> Errand {
+    Errand::ClearedUp(release::return_unknown(&shared, &known).await)
+}
+
+/// Renews the locks of running jobs.
+pub(super) async fn refresh(shared: Arc<Shared>, ids: Vec<i64>) -> Errand {
+    let refreshed = async {
+        let client = pool::get(&shared.lane_pool, "renewing locks").await?;
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&&*shared.worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY)];
+        let renewed = shared.query(&client, &shared.sql.refresh_locks, &parameters).await;
+        renewed.map_err(|error| Error::database("renewing locks", error))
+    };
+    if let Err(error) = refreshed.await {
+        tracing::warn!(%error, "could not renew the locks of running jobs, trying again later");
+    }
+    Errand::Aside
+}

@@ -1,0 +1,136 @@
+//! What the loop of a worker goes by: the decisions of its options.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use super::run::Outcome;
+use super::{Claims, Shared};
+use crate::ConnectionSettings;
+use crate::cron::CronItems;
+use crate::event::WorkerEvent;
+use crate::testing::Clock;
+
+/// Claims ahead of the slots.
+#[derive(Clone, Debug)]
+pub struct LocalQueueConfig {
+    /// How many jobs beyond those that run. At least 1.
+    pub size: usize,
+    /// How long a job may wait here before it is given back. Default: 5 minutes.
+    pub ttl: Duration,
+    /// Waits before the next claim when one brought few jobs. Default: it does not.
+    pub refetch_delay: Option<RefetchDelay>,
+}
+
+impl LocalQueueConfig {
+    /// So many jobs beyond those that run.
+    pub fn new(size: usize) -> LocalQueueConfig {
+        LocalQueueConfig { size, ttl: Duration::from_secs(300), refetch_delay: None }
+    }
+}
+
+/// Waits before the next claim when one brought few jobs, so that many workers do not ask for each single one.
+#[derive(Clone, Debug)]
+pub struct RefetchDelay {
+    /// How long, give or take a half at random. At most the poll interval.
+    pub duration: Duration,
+    /// After a claim of at most so many jobs. Default: 0.
+    pub threshold: usize,
+    /// So many announcements of jobs, at the most, cut the wait short. Default: five times the queue's size.
+    pub max_abort_threshold: Option<usize>,
+}
+
+/// The decisions of the options that the loop goes by.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) claims: Claims,
+    pub(super) hold_budget: Duration,
+    pub(super) listen: Option<ConnectionSettings>,
+    pub(super) listen_os_shutdown_signals: bool,
+    pub(super) shutdown_grace_period: Duration,
+    pub(super) shutdown_abort_period: Duration,
+    pub(super) cron: CronItems,
+    /// Whether the application has a handle on the items, and may add to none.
+    pub(super) cron_may_grow: bool,
+    pub(super) local_queue: Option<LocalQueueConfig>,
+    pub(super) complete_job_batch_delay: Duration,
+    pub(super) fail_job_batch_delay: Duration,
+    pub(super) hints_to_cut: usize,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            claims: Claims::Held,
+            hold_budget: Duration::from_millis(50),
+            listen: None,
+            listen_os_shutdown_signals: false,
+            shutdown_grace_period: Duration::from_secs(5),
+            shutdown_abort_period: Duration::from_secs(5),
+            cron: CronItems::default(),
+            cron_may_grow: false,
+            local_queue: None,
+            complete_job_batch_delay: Duration::ZERO,
+            fail_job_batch_delay: Duration::ZERO,
+            hints_to_cut: 0,
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn local_queue_size(&self) -> usize {
+        self.local_queue.as_ref().map_or(0, |queue| queue.size)
+    }
+
+    pub(super) fn local_queue_ttl(&self) -> Option<Duration> {
+        self.local_queue.as_ref().map(|queue| queue.ttl)
+    }
+
+    /// When to look for jobs that have waited too long.
+    pub(super) fn oldest_wait(&self, now: Instant) -> Option<Instant> {
+        self.local_queue_ttl().map(|ttl| now + (ttl / 4).max(Duration::from_millis(10)))
+    }
+
+    pub(super) fn release_delay(&self, outcome: &Outcome) -> Duration {
+        match outcome {
+            Outcome::Completed => self.complete_job_batch_delay,
+            Outcome::Failed(_) => self.fail_job_batch_delay,
+            Outcome::Interrupted | Outcome::NotStarted => Duration::ZERO,
+        }
+    }
+
+    pub(super) fn pause_after_short_claim(&mut self, count: usize) -> Option<Instant> {
+        let queue = self.local_queue.as_ref()?;
+        let delay = queue.refetch_delay.as_ref().filter(|delay| count <= delay.threshold)?;
+        let most = delay.max_abort_threshold.unwrap_or(5 * queue.size);
+        self.hints_to_cut = fastrand::usize(0..=most).max(1);
+        Some(Instant::now() + delay.duration.mul_f64(0.5 + fastrand::f64()))
+    }
+
+    /// Enough announcements end a pause.
+    pub(super) fn cut_pause_short(&mut self, not_before: &mut Option<Instant>) {
+        if self.local_queue.is_none() {
+            return;
+        }
+        self.hints_to_cut = self.hints_to_cut.saturating_sub(1);
+        if self.hints_to_cut == 0 {
+            *not_before = None;
+        }
+    }
+
+    pub(super) fn start_cron(&self, shared: &Arc<Shared>, company: &mut JoinSet<()>) {
+        if !self.cron_may_grow && self.cron.list().is_empty() {
+            return;
+        }
+        let (clock, events) = (shared.clock.clone().unwrap_or_else(Clock::system), shared.events.clone());
+        company.spawn(crate::cron::run_schedule(
+            shared.utils.pool().clone(),
+            shared.utils.schema().clone(),
+            self.cron.clone(),
+            move || clock.now(),
+            shared.stop.clone(),
+            move |event| events.send(|| WorkerEvent::Cron(Arc::new(event))),
+        ));
+    }
+}
