@@ -346,12 +346,10 @@ impl WorkerOptions {
             leave: CancellationToken::new(),
             ended: CancellationToken::new(),
         };
-        if config.is_some() {
-            owner::warm_up(&shared.lane_pool).await?;
-        }
+        let has_own_lanes = config.is_some();
         let listen = config.filter(|_| is_direct);
         self.plan.cron.extend(self.cron)?;
-        Ok(Worker::new(Plan { listen, ..self.plan }, shared))
+        Ok(Worker::new(Plan { listen, has_own_lanes, ..self.plan }, shared))
     }
 
     fn url(&self) -> Option<String> {
@@ -529,6 +527,8 @@ pub(super) struct Plan {
     pub(super) claims: Claims,
     pub(super) hold_budget: Duration,
     pub(super) listen: Option<ConnectionSettings>,
+    /// Whether the connections of the lanes are nobody else's.
+    pub(super) has_own_lanes: bool,
     pub(super) listen_os_shutdown_signals: bool,
     pub(super) shutdown_grace_period: Duration,
     pub(super) shutdown_abort_period: Duration,
@@ -547,6 +547,7 @@ impl Default for Plan {
             claims: Claims::Held,
             hold_budget: Duration::from_millis(50),
             listen: None,
+            has_own_lanes: false,
             listen_os_shutdown_signals: false,
             shutdown_grace_period: Duration::from_secs(5),
             shutdown_abort_period: Duration::from_secs(5),
