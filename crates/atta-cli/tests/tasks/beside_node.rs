@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use testkit::{Database, Process};
 
-use crate::rough::worker_command;
+use crate::rough::atta;
 use crate::support::{Folder, database, node, node_folder};
 
 const SEEN: &str = "#!/bin/sh\n{ env | grep -v '^_=' | sort; pwd; echo \"$0 $#\"; } > \"seen-$GRAPHILE_WORKER_JOB_ID\"\n\
@@ -26,8 +26,7 @@ async fn a_task_sees_the_same_environment_and_input() {
     // One folder for both, so that even the paths are the same.
     let project = Folder::new().program("tasks/deep/seen.sh", SEEN).file("tasks/other.txt", "no task");
 
-    let mut ours = worker_command(project.path(), "postgres://same");
-    ours.env("DATABASE_URL", db.url());
+    let mut ours = atta(project.path(), &db.url(), &["4", "--once"]);
     assert!(Process::start(&mut ours).ended().await.success());
     let by_us = take_notes(&project, &db);
 

@@ -1,66 +1,52 @@
-//! Tasks that behave badly, and a worker that is killed: with the worker in a process of its own.
+//! Tasks that behave badly, and a worker that is killed: with the real binary.
 
-use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use atta::WorkerOptions;
 use testkit::{Process, wait_for};
 
 use crate::executables::wait_for_end;
 use crate::support::{Folder, add, database, node};
-use crate::tasks::{TasksFolder, TasksSettings};
 
 /// What the worker may have of memory, at the most.
 const MEMORY: u64 = 60 << 20;
 
-/// A worker on the folder `tasks` of a project: this test binary once more, to run [`worker_process`] alone.
-pub(crate) fn worker_command(project: &Path, url: &str) -> Command {
-    let binary = std::env::current_exe().expect("this process knows its binary");
-    let mut command = Command::new(binary);
-    command.args(["--exact", "rough::worker_process", "--ignored", "--nocapture", "--test-threads=1"]);
+/// The command itself on the folder `tasks` of a project, with so many slots and other words, and with nothing
+/// of our environment that it listens to.
+pub(crate) fn atta(project: &Path, url: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_atta"));
     command
+        .args(["run", "--jobs"])
+        .args(words)
         .current_dir(project)
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("HOME", project)
-        .env("DATABASE_URL", url);
+        .env("DATABASE_URL", url)
+        .stderr(Stdio::null());
     command
 }
 
-#[tokio::test]
-#[ignore = "a process of other tests"]
-async fn worker_process() {
-    let url = std::env::var("DATABASE_URL").expect("the test says where");
-    let settings = TasksSettings {
-        folder: PathBuf::from("tasks"),
-        time_limit: None,
-        time_limits: HashMap::from([("hangs".to_owned(), Duration::from_millis(500))]),
-        kill_after: Duration::from_millis(500),
-        connection: url.clone(),
-        schema: "graphile_worker".into(),
-        concurrency: 4,
-    };
-    let folder = TasksFolder::open(settings).await.expect("the folder opens");
-    let options = WorkerOptions::default().database_url(url).concurrency(4);
-    let worker = folder.define(options).init().await.expect("the worker starts");
-    if Path::new("stays").exists() {
-        worker.run().await.expect("the worker ends well");
-    } else {
-        worker.run_once().await.expect("the worker ends well");
-    }
-    folder.close().await;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
-    fs::write("memory", most.trim().trim_end_matches(" kB")).expect("a note can be written");
+/// Runs it to its end, and tells the most memory that it was seen to have, in bytes.
+async fn run_watched(command: &mut Command) -> u64 {
+    let mut process = Process::start(command);
+    let mut most = 0;
+    wait_for("the worker to end", || {
+        most = most.max(process.memory().unwrap_or(0));
+        let has_ended = process.has_ended();
+        async move { has_ended.then_some(()) }
+    })
+    .await;
+    assert!(process.ended().await.success());
+    most
 }
 
 #[tokio::test]
 async fn whatever_tasks_do_the_worker_stays_up_and_small() {
     let (db, client) = database().await;
     let project = Folder::new()
+        .file("atta.toml", "kill_after = \"500ms\"\n[time_limits]\nhangs = \"500ms\"\n")
         .program("tasks/floods.sh", "#!/bin/sh\nyes 'a line of no great length, but there are many' | head -c 50000000\n")
         .program("tasks/floods_without_end.sh", "#!/bin/sh\nhead -c 50000000 /dev/zero >&2\n")
         .program("tasks/floods_binary.sh", "#!/bin/sh\nhead -c 10000000 /dev/urandom\n")
@@ -78,17 +64,13 @@ async fn whatever_tasks_do_the_worker_stays_up_and_small() {
     for _ in 0..5 {
         add(&client, "never_reads", &big).await;
     }
-    let start = || {
-        let mut command = worker_command(project.path(), &db.url());
-        Process::start(command.stderr(Stdio::inherit()))
-    };
-    assert!(start().ended().await.success());
-    let kilobytes: u64 = fs::read_to_string(project.path().join("memory")).unwrap().parse().unwrap();
-    assert!(kilobytes * 1024 < MEMORY, "the worker took {kilobytes} kB");
+    let mut command = atta(project.path(), &db.url(), &["4", "--once"]);
+    let most = run_watched(&mut command).await;
+    assert!(most < MEMORY, "the worker took {} kB", most / 1024);
     // Apart, since whatever runs in a host dies with it.
     add(&client, "dies", "{}").await;
     add(&client, "dies_too", "{}").await;
-    assert!(start().ended().await.success());
+    run_watched(&mut command).await;
     let sql =
         "select task_identifier, split_part(last_error, E'\\n', 1) from graphile_worker.jobs order by 1";
     let rows = client.query(sql, &[]).await.unwrap();
@@ -106,7 +88,6 @@ async fn whatever_tasks_do_the_worker_stays_up_and_small() {
 async fn a_killed_worker_leaves_no_process_behind() {
     let (db, client) = database().await;
     let project = Folder::new()
-        .file("stays", "")
         .program("tasks/waits.sh", "#!/bin/sh\nsleep 600 &\necho $! $$ > waits\nwait\n")
         .file("tasks/hosted.js", "module.exports = () => { require('fs').writeFileSync('hosted', process.pid + '\\n'); for (;;) {} };")
         .file("tasks/snake.py", "import os, time\ndef task(payload, helpers):\n    open('snake', 'w').write(f'{os.getpid()}\\n')\n    time.sleep(600)\n");
@@ -114,8 +95,7 @@ async fn a_killed_worker_leaves_no_process_behind() {
     for name in names {
         add(&client, name, "{}").await;
     }
-    let mut command = worker_command(project.path(), &db.url());
-    let mut worker = Process::start(command.stderr(Stdio::inherit()));
+    let mut worker = Process::start(&mut atta(project.path(), &db.url(), &["4"]));
     let mut pids = Vec::new();
     for name in names {
         let note = project.path().join(name);
@@ -140,9 +120,7 @@ async fn typescript_runs_where_node_can() {
     let project = Folder::new().file("tasks/typed.ts", task).file("tasks/module.mts", task);
     add(&client, "typed", r#"{"n":1}"#).await;
     add(&client, "module", r#"{"n":1}"#).await;
-    let mut command = worker_command(project.path(), &db.url());
-    let mut worker = Process::start(command.env("ATTA_NODE", node()).stderr(Stdio::inherit()));
-    assert!(worker.ended().await.success());
+    run_watched(atta(project.path(), &db.url(), &["4", "--once"]).env("ATTA_NODE", node())).await;
     let rows = client.query("select last_error from graphile_worker.jobs", &[]).await.unwrap();
     let errors: Vec<Option<String>> = rows.iter().map(|row| row.get(0)).collect();
     assert_eq!(errors, []);
@@ -167,9 +145,8 @@ async fn anyone_can_bring_a_host() {
     let project = Folder::new().file("host.pl", PERL_HOST).file("tasks/counts.pl", "");
     add(&client, "counts", r#"{"n":1}"#).await;
     add(&client, "counts", r#"{"n":2}"#).await;
-    let mut command = worker_command(project.path(), &db.url());
-    let mut worker = Process::start(command.env("ATTA_HOST_PL", "perl host.pl").stderr(Stdio::inherit()));
-    assert!(worker.ended().await.success());
+    let mut command = atta(project.path(), &db.url(), &["4", "--once"]);
+    run_watched(command.env("ATTA_HOST_PL", "perl host.pl")).await;
     let error = crate::support::last_error(&client).await;
     assert_eq!(error, "the payload of counts is not one");
 }

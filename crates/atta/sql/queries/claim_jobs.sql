@@ -2,8 +2,9 @@
 -- $1 the worker, $2 the tasks whose queued jobs are wanted, $3 forbidden flags, $4 the time or null for the database's,
 -- $5 how many, $6 the tasks whose jobs without a queue are wanted: some of $2, as the others are held instead.
 -- Locks the queues and jobs that it takes and skips what others hold; never waits. Jobs without a queue come from
--- jobs_no_queue_index in order; each queue that has jobs is jumped to, and its first job read, along
--- _atta_jobs_queue_index. The columns are read by their place.
+-- jobs_no_queue_index in order. Queued ones are looked for among the first jobs of all, along jobs_main_index; if too few
+-- queues can be had there, each queue that has jobs is jumped to, and its first job read, along _atta_jobs_queue_index:
+-- that finds all, and takes as long as there are queues. The columns are read by their place.
 with recursive task as materialized (
   select task.id, task.identifier
   from {schema}._private_tasks as task
@@ -21,12 +22,30 @@ with recursive task as materialized (
   order by job.priority, job.run_at
   limit $5::bigint
   for update skip locked
+), first as materialized (
+  select job.id, job.job_queue_id, job.priority, job.run_at, job.task_id, job.flags
+  from {schema}._private_jobs as job
+  where job.is_available = true
+    and job.run_at <= coalesce($4::timestamptz, now())
+  order by job.priority, job.run_at
+  limit 1000
+), quick_head as materialized (
+  select distinct on (first.job_queue_id) first.id, first.job_queue_id, first.priority, first.run_at
+  from first
+  join {schema}._private_job_queues as queue on queue.id = first.job_queue_id and queue.is_available = true
+  where first.task_id = any (array(select task.id from task))
+    and (first.flags ?| $3::text[]) is not true
+  order by first.job_queue_id, first.priority, first.run_at, first.id
+), enough as materialized (
+  select count(*) >= least($5::bigint, 100) as is_so
+  from quick_head
 ), waiting (queue_id) as (
   (
     select job.job_queue_id
     from {schema}._private_jobs as job
     where job.is_available = true
       and job.job_queue_id is not null
+      and not (select enough.is_so from enough)
     order by job.job_queue_id
     limit 1
   )
@@ -42,7 +61,11 @@ with recursive task as materialized (
   from waiting
   where waiting.queue_id is not null
 ), head as (
-  select first.id, waiting.queue_id as job_queue_id, first.priority, first.run_at
+  select quick_head.id, quick_head.job_queue_id, quick_head.priority, quick_head.run_at
+  from quick_head
+  where (select enough.is_so from enough)
+  union all
+  select next.id, waiting.queue_id, next.priority, next.run_at
   from waiting
   join {schema}._private_job_queues as queue on queue.id = waiting.queue_id and queue.is_available = true
   cross join lateral (
@@ -55,7 +78,7 @@ with recursive task as materialized (
       and (job.flags ?| $3::text[]) is not true
     order by job.priority, job.run_at, job.id
     limit 1
-  ) as first
+  ) as next
 ), free_queue as (
   select queue.id, queue.queue_name, head.id as job_id
   from head

@@ -1,7 +1,7 @@
 //! How a worker is set up. Everything is checked at once in [`WorkerOptions::init`].
 
 use std::future::Future;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -333,6 +333,7 @@ impl WorkerOptions {
             hooks: self.hooks,
             hook_tasks: TaskTracker::new(),
             may_hold: AtomicBool::new(false),
+            announced: AtomicUsize::new(0),
             beats: Beats::new(self.recovery_threshold),
             task_names: Mutex::default(),
             clock: self.clock,

@@ -167,6 +167,9 @@ pub(super) struct Owner {
     next_due: VecDeque<Instant>,
     /// Claims that found nothing although a job was due: others hold it.
     in_vain: Backoff,
+    /// Added, as notices say, and not picked yet. When a pick brings as many, nothing else needs to be asked for: no
+    /// durable claim, and no look at when the next job is due.
+    announced: usize,
     /// After a wake-up, a pick goes first, and a durable claim waits until it is back, or this time: most jobs are
     /// held, and two statements at once take longer to answer than one.
     pick_first_until: Option<Instant>,
@@ -212,6 +215,7 @@ impl Owner {
             due_unknown: false,
             next_due: VecDeque::new(),
             in_vain: Backoff::default(),
+            announced: 0,
             pick_first_until: None,
             refresh_at: Instant::now() + worker.shared.poll_interval * REFRESH,
             error: None,
@@ -343,7 +347,6 @@ impl Owner {
             }
             Ok(Errand::Held { lane, asked, from, picked }) => {
                 self.held.away -= 1;
-                self.pick_first_until = None;
                 for finished in self.settling.remove(&lane).into_iter().flat_map(|settling| settling.finished)
                 {
                     self.on_durable_finished(finished);
@@ -390,7 +393,7 @@ impl Owner {
     }
 
     fn on_picked(&mut self, Picked { lane, is_full, jobs, settle }: Picked) {
-        self.pick_first_until = None;
+        self.count_picked(jobs.len(), is_full);
         if self.shutdown.has_begun() {
             // Too late to begin them: the end of the transaction frees them.
             let _ = settle.send(Settlement { finished: Vec::new(), running: Vec::new() });
@@ -410,6 +413,20 @@ impl Owner {
         if is_empty {
             self.settle(lane);
         }
+    }
+
+    /// Compares what a pick brought with what was announced. What is left may be in a queue, due later, or another
+    /// worker's.
+    fn count_picked(&mut self, picked: usize, is_full: bool) {
+        self.pick_first_until = None;
+        let was_announced = self.announced > 0;
+        self.announced = self.announced.saturating_sub(picked);
+        if is_full {
+            return;
+        }
+        let is_all = was_announced && self.announced == 0 && picked > 0;
+        self.due_unknown |= !is_all;
+        self.durable.more |= std::mem::take(&mut self.announced) > 0;
     }
 
     /// Leaves out what another lane of ours has: its connection was lost, and the jobs are free in the database while
@@ -447,10 +464,10 @@ impl Owner {
             self.from_start_at = Instant::now() + took * FROM_START;
         }
         if picked == 0 {
+            self.count_picked(0, false);
             self.shared.events.send(|| WorkerEvent::ClaimEmpty);
         }
         if picked < asked {
-            self.due_unknown = true;
             // Short from somewhere in the middle says nothing about the start.
             self.held.more |= from != Cursor::START;
             self.from_start_at = Instant::now();
@@ -524,6 +541,10 @@ impl Owner {
                 self.wake_sources();
                 self.plan.cut_pause_short(&mut self.durable.not_before);
             }
+            Wake::Announced => {
+                self.on_announced();
+                self.plan.cut_pause_short(&mut self.durable.not_before);
+            }
             Wake::Due(times) => self.on_due(times),
             Wake::Stop(reason) => {
                 self.error.get_or_insert_with(|| {
@@ -531,6 +552,17 @@ impl Owner {
                 });
                 self.shared.stop.cancel();
             }
+        }
+    }
+
+    fn on_announced(&mut self) {
+        let count = self.shared.announced.swap(0, Ordering::Relaxed);
+        if count > 0 && self.may_hold() {
+            self.announced += count;
+            self.held.more = true;
+            self.pick_first_until.get_or_insert(Instant::now() + PICK_FIRST);
+        } else if count > 0 {
+            self.wake_sources();
         }
     }
 
@@ -562,7 +594,7 @@ impl Owner {
             self.next_due.front().copied(),
             // What should have been released by now waits for a lane to come back.
             self.release_at.filter(|time| *time > now),
-            self.pick_first_until.filter(|time| *time > now),
+            self.pick_first_until,
             self.durable.next_timer(now),
             self.held.next_timer(now),
             self.batches.iter().map(|batch| batch.began + self.plan.hold_budget).min(),
@@ -575,9 +607,15 @@ impl Owner {
 
     fn on_timer(&mut self) {
         let now = Instant::now();
+        if self.pick_first_until.is_some_and(|time| time <= now) {
+            self.pick_first_until = None;
+            self.durable.more |= std::mem::take(&mut self.announced) > 0;
+        }
         let due = self.next_due.partition_point(|time| *time <= now);
         if due > 0 {
             self.next_due.drain(..due);
+            // There may be more than a look tells of.
+            self.due_unknown |= self.next_due.is_empty();
             self.from_start_at = self.from_start_at.min(now);
             self.wake_sources();
         }

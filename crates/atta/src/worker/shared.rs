@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) hook_tasks: TaskTracker,
     /// Whether jobs may be held: not while the fleet is under suspicion, or another tool's functions are in place.
     pub(crate) may_hold: AtomicBool,
+    /// Jobs that notices told of since the worker last asked.
+    pub(crate) announced: AtomicUsize,
     pub(crate) beats: Beats,
     /// Identifiers by the ids of tasks. An id is never given to another task, so this is true for ever.
     pub(crate) task_names: Mutex<HashMap<i32, Arc<str>>>,

@@ -23,8 +23,10 @@ use crate::{Error, GRAPHILE_REVISION, Result, recovery};
 /// Why the worker should do something.
 #[derive(Debug)]
 pub(crate) enum Wake {
-    /// There may be jobs.
+    /// There may be jobs, of any kind.
     Hint,
+    /// Jobs were added; `Shared::announced` says how many.
+    Announced,
     /// The next jobs are due then, in this order, as far as the database knows.
     Due(Vec<Instant>),
     /// The schema has become one that we can't work with.
@@ -94,7 +96,7 @@ async fn listen_once(
             message = poll_fn(|cx| connection.poll_message(cx)) => message,
         };
         match message {
-            Some(Ok(AsyncMessage::Notification(notice))) => hear(&notice, wakes).await,
+            Some(Ok(AsyncMessage::Notification(notice))) => hear(shared, &notice, wakes).await,
             Some(Ok(_)) => {}
             Some(Err(error)) => return failed(error),
             None => return Error::unavailable("listening for jobs: the server closed the connection"),
@@ -102,9 +104,16 @@ async fn listen_once(
     }
 }
 
-async fn hear(notice: &tokio_postgres::Notification, wakes: &mpsc::Sender<Wake>) {
+async fn hear(shared: &Shared, notice: &tokio_postgres::Notification, wakes: &mpsc::Sender<Wake>) {
     match notice.channel() {
-        "jobs:insert" if announces_jobs(notice.payload()) => hint(wakes),
+        "jobs:insert" => {
+            let count = announced_jobs(notice.payload());
+            if count > 0 {
+                shared.announced.fetch_add(count, Ordering::Relaxed);
+                // A full channel wakes the worker just as well.
+                let _ = wakes.try_send(Wake::Announced);
+            }
+        }
         "worker:migrate" => {
             if let Some(revision) = breaking_revision(notice.payload()) {
                 let reason = format!(
@@ -123,10 +132,12 @@ fn hint(wakes: &mpsc::Sender<Wake>) {
     let _ = wakes.try_send(Wake::Hint);
 }
 
-/// Anything but a count below one: other tools send other payloads, or none.
-fn announces_jobs(payload: &str) -> bool {
+/// Other tools send other payloads, or none: then it may be any number.
+fn announced_jobs(payload: &str) -> usize {
+    const MANY: i64 = 1_000_000;
     let notice: Option<serde_json::Value> = serde_json::from_str(payload).ok();
-    notice.and_then(|notice| notice.get("count")?.as_i64()).is_none_or(|count| count > 0)
+    let count = notice.and_then(|notice| notice.get("count")?.as_i64()).unwrap_or(MANY);
+    usize::try_from(count.min(MANY)).unwrap_or(0)
 }
 
 /// A revision that we know is no reason to stop, be it of this schema or of another in the same database.
@@ -234,11 +245,12 @@ mod tests {
     #[test]
     fn hears_of_jobs_in_any_payload_but_a_count_below_one() {
         for payload in ["", "nonsense", "{}", r#"{"count":1}"#, r#"{"r":0.5,"count":12}"#, "[]", "\u{0}"] {
-            assert!(announces_jobs(payload), "{payload:?}");
+            assert!(announced_jobs(payload) > 0, "{payload:?}");
         }
         for payload in [r#"{"count":0}"#, r#"{"r":0.5,"count":-1}"#] {
-            assert!(!announces_jobs(payload), "{payload:?}");
+            assert_eq!(announced_jobs(payload), 0, "{payload:?}");
         }
+        assert_eq!(announced_jobs(r#"{"r":0.5,"count":12}"#), 12);
     }
 
     #[test]

@@ -99,8 +99,8 @@ const BEHIND: i64 = 30_000;
 async fn add(client: &Client, count: i64, priority: i16, flags: &str) {
     let sql = format!(
         "insert into graphile_worker._private_tasks (identifier) values ('noop') on conflict do nothing;
-         insert into graphile_worker._private_jobs (task_id, priority, flags)
-         select id, {priority}, {flags} from graphile_worker._private_tasks, generate_series(1, {count})
+         insert into graphile_worker._private_jobs (task_id, priority, flags, run_at)
+         select id, {priority}, {flags}, clock_timestamp() from graphile_worker._private_tasks, generate_series(1, {count})
          where identifier = 'noop'"
     );
     client.batch_execute(&sql).await.unwrap();
