@@ -43,8 +43,9 @@ impl State {
         schema: &Schema,
     ) -> Result<State, tokio_postgres::Error> {
         let mut state = State::read_catalog(client, schema).await?;
-        // Sent one after the other without waiting for the answers.
+        // Sent one after the other without waiting for the answers; the first error tells why, not its followers.
         let ((graphile, has_wrong_mark), atta, functions) = tokio::try_join!(
+            biased;
             state.read_revisions(client, schema),
             state.read_atta_revisions(client, schema),
             read_functions(client, schema),
