@@ -83,9 +83,13 @@ async fn attempt(client: &mut Client, schema: &Schema) -> Result<MigrationPlan> 
 async fn read_state(client: &mut Client, schema: &Schema) -> Result<State, tokio_postgres::Error> {
     let transaction =
         client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
-    transaction.batch_execute(plan::SETTINGS).await?;
-    let state = State::read(&transaction, schema).await?;
-    transaction.rollback().await?;
+    let (_, state) = tokio::try_join!(
+        biased;
+        transaction.batch_execute(plan::SETTINGS),
+        State::read(&transaction, schema),
+    )?;
+    // Rolls back, and does not wait for the answer.
+    drop(transaction);
     Ok(state)
 }
 

@@ -94,7 +94,13 @@ impl Worker {
             self.tell_end();
             return Ok(());
         }
-        Patience::Endless.ask(|| recovery::register(shared)).await?;
+        let open_lanes = async {
+            match self.plan.has_own_lanes {
+                true => Patience::Endless.ask(|| lanes::warm_up(&shared.lane_pool)).await,
+                false => Ok(()),
+            }
+        };
+        tokio::try_join!(Patience::Endless.ask(|| recovery::register(shared)), open_lanes)?;
         self.tell_start();
 
         let (wake_sender, wakes) = mpsc::channel(WAKES_AHEAD);

@@ -28,7 +28,9 @@ const INTERRUPTED: u8 = 1;
 pub(crate) async fn run(settings: Settings, args: Run) -> Result<ExitCode, Failure> {
     logging::start(&settings.log, settings.log_format)?;
     let signals = Signals::watch()?;
-    work(settings, args, signals).await
+    // On one of the runtime's own threads: what the database says then wakes its reader without a change of threads.
+    let worked = tokio::spawn(work(settings, args, signals)).await;
+    worked.map_err(|error| Failure::new(format!("the worker panicked: {error}")))?
 }
 
 /// The same, for whoever has started the log and has something to do before.

@@ -43,24 +43,15 @@ impl State {
         schema: &Schema,
     ) -> Result<State, tokio_postgres::Error> {
         let mut state = State::read_catalog(client, schema).await?;
-        if state.has("migrations") {
-            state.read_revisions(client, schema).await?;
-        }
-        if state.has("_atta_migrations") {
-            let sql = schema.fill(include_str!("../../sql/queries/read_atta_revisions.sql"));
-            let row = client.query_typed_one(&sql, &[]).await?;
-            state.atta = Revisions { newest: row.get("newest"), newest_breaking: row.get("newest_breaking") };
-        }
-        let sql = include_str!("../../sql/queries/read_functions.sql");
-        let rows = client.query_typed(sql, &[(&schema.name(), Type::TEXT)]).await?;
-        state.functions = rows
-            .iter()
-            .map(|row| FoundFunction {
-                name: row.get("name"),
-                argument_types: row.get("argument_types"),
-                body: row.get("body"),
-            })
-            .collect();
+        // Sent one after the other without waiting for the answers; the first error tells why, not its followers.
+        let ((graphile, has_wrong_mark), atta, functions) = tokio::try_join!(
+            biased;
+            state.read_revisions(client, schema),
+            state.read_atta_revisions(client, schema),
+            read_functions(client, schema),
+        )?;
+        (state.graphile, state.has_wrong_mark) = (graphile, has_wrong_mark);
+        (state.atta, state.functions) = (atta, functions);
         Ok(state)
     }
 
@@ -86,24 +77,38 @@ impl State {
         })
     }
 
+    /// Graphile's, and whether a breaking one is not marked as such.
     async fn read_revisions(
-        &mut self,
+        &self,
         client: &impl GenericClient,
         schema: &Schema,
-    ) -> Result<(), tokio_postgres::Error> {
+    ) -> Result<(Revisions, bool), tokio_postgres::Error> {
+        if !self.has("migrations") {
+            return Ok((Revisions::default(), false));
+        }
         if !self.has_breaking {
             let sql = schema.fill(include_str!("../../sql/queries/read_old_revisions.sql"));
             let newest: Option<i32> = client.query_typed_one(&sql, &[]).await?.get("newest");
             let newest_breaking = BREAKING.into_iter().rev().find(|breaking| Some(*breaking) <= newest);
-            self.graphile = Revisions { newest, newest_breaking };
-            self.has_wrong_mark = newest_breaking.is_some();
-            return Ok(());
+            return Ok((Revisions { newest, newest_breaking }, newest_breaking.is_some()));
         }
         let sql = schema.fill(include_str!("../../sql/queries/read_revisions.sql"));
         let row = client.query_typed_one(&sql, &[(&BREAKING.as_slice(), Type::INT4_ARRAY)]).await?;
-        self.graphile = Revisions { newest: row.get("newest"), newest_breaking: row.get("newest_breaking") };
-        self.has_wrong_mark = row.get("has_wrong_mark");
-        Ok(())
+        let revisions = Revisions { newest: row.get("newest"), newest_breaking: row.get("newest_breaking") };
+        Ok((revisions, row.get("has_wrong_mark")))
+    }
+
+    async fn read_atta_revisions(
+        &self,
+        client: &impl GenericClient,
+        schema: &Schema,
+    ) -> Result<Revisions, tokio_postgres::Error> {
+        if !self.has("_atta_migrations") {
+            return Ok(Revisions::default());
+        }
+        let sql = schema.fill(include_str!("../../sql/queries/read_atta_revisions.sql"));
+        let row = client.query_typed_one(&sql, &[]).await?;
+        Ok(Revisions { newest: row.get("newest"), newest_breaking: row.get("newest_breaking") })
     }
 
     pub(super) fn has(&self, relation: &str) -> bool {
@@ -136,4 +141,18 @@ impl State {
         }
         None
     }
+}
+
+async fn read_functions(
+    client: &impl GenericClient,
+    schema: &Schema,
+) -> Result<Vec<FoundFunction>, tokio_postgres::Error> {
+    let sql = include_str!("../../sql/queries/read_functions.sql");
+    let rows = client.query_typed(sql, &[(&schema.name(), Type::TEXT)]).await?;
+    let found = rows.iter().map(|row| FoundFunction {
+        name: row.get("name"),
+        argument_types: row.get("argument_types"),
+        body: row.get("body"),
+    });
+    Ok(found.collect())
 }

@@ -347,12 +347,10 @@ impl WorkerOptions {
             leave: CancellationToken::new(),
             ended: CancellationToken::new(),
         };
-        if config.is_some() {
-            lanes::warm_up(&shared.lane_pool).await?;
-        }
+        let has_own_lanes = config.is_some();
         let listen = config.filter(|_| is_direct);
         self.plan.cron.extend(self.cron)?;
-        Ok(Worker::new(Plan { listen, ..self.plan }, shared))
+        Ok(Worker::new(Plan { listen, has_own_lanes, ..self.plan }, shared))
     }
 
     fn url(&self) -> Option<String> {

@@ -47,6 +47,8 @@ pub(super) struct Plan {
     pub(super) claims: Claims,
     pub(super) hold_budget: Duration,
     pub(super) listen: Option<ConnectionSettings>,
+    /// Whether the worker has connections of its own for its lanes.
+    pub(super) has_own_lanes: bool,
     pub(super) listen_os_shutdown_signals: bool,
     pub(super) shutdown_grace_period: Duration,
     pub(super) shutdown_abort_period: Duration,
@@ -65,6 +67,7 @@ impl Default for Plan {
             claims: Claims::Held,
             hold_budget: Duration::from_millis(50),
             listen: None,
+            has_own_lanes: false,
             listen_os_shutdown_signals: false,
             shutdown_grace_period: Duration::from_secs(5),
             shutdown_abort_period: Duration::from_secs(5),
