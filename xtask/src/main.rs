@@ -4,6 +4,7 @@
 //! package manager, and named before that.
 
 mod bench;
+mod chaos;
 mod demo;
 mod fuzz;
 mod install;
@@ -20,6 +21,7 @@ Usage: cargo xtask COMMAND
   demo [--stay]           atta init and atta dev in a temporary folder: tasks in three languages and a crontab
   test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
   check                   format and lints only
+  chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
   fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said
   bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md
 ";
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
             Ok(seconds) => fuzz::run(seconds),
             Err(_) => Err(format!("cargo xtask fuzz takes a number of seconds, not {seconds:?}")),
         },
+        ["chaos", options @ ..] => chaos::run(options),
         ["bench", options @ ..] => bench::run(options),
         ["help" | "--help" | "-h"] => {
             say(USAGE);

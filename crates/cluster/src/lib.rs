@@ -10,6 +10,7 @@
 mod binaries;
 mod guard;
 mod postmaster;
+mod standby;
 mod user;
 
 use std::fmt;
@@ -40,6 +41,17 @@ pub struct Cluster {
     guard: Option<Guard>,
 }
 
+/// Settings of a server whose data nobody will miss.
+const THROW_AWAY: &[&str] = &[
+    "fsync=off",
+    "full_page_writes=off",
+    "synchronous_commit=off",
+    "max_connections=300",
+    "max_prepared_transactions=10",
+    "shared_buffers=128MB",
+    "log_lock_waits=on",
+];
+
 /// A cluster that stays.
 #[derive(Clone, Debug)]
 pub struct Kept<'a> {
@@ -65,22 +77,13 @@ impl Cluster {
         settings: &[&str],
         files: &[(&str, &str)],
     ) -> Result<Cluster, Error> {
-        let folder = std::env::temp_dir().join(format!("atta-pg-{}-{}", std::process::id(), unique()));
-        let throw_away = [
-            "fsync=off",
-            "full_page_writes=off",
-            "synchronous_commit=off",
-            "max_connections=300",
-            "max_prepared_transactions=10",
-            "shared_buffers=128MB",
-            "log_lock_waits=on",
-        ];
+        let folder = temporary_folder();
         let mut cluster = Cluster::made(binaries, &folder, None)?;
         cluster.guard = Some(Guard::over(&cluster.pg_ctl(), &folder, cluster.user.as_ref())?);
         for (name, text) in files {
             cluster.put(name, text)?;
         }
-        cluster.launch(&[&throw_away, settings].concat(), None)?;
+        cluster.launch(&[THROW_AWAY, settings].concat(), None)?;
         Ok(cluster)
     }
 
@@ -124,6 +127,18 @@ impl Cluster {
     /// Ends the server as a crash would, without a word to its clients, and starts it again on the same port.
     pub fn crash_and_restart(&self) -> Result<(), Error> {
         self.run(self.pg_ctl().args(["stop", "-w", "-m", "immediate"]), "crashing PostgreSQL")?;
+        self.run(&mut self.start_command(), "starting PostgreSQL")
+    }
+
+    /// Ends the server and all its processes by `kill -9`.
+    pub fn kill(&self) -> Result<(), Error> {
+        let postmaster = Postmaster::alive(&self.data())
+            .ok_or_else(|| Error::text(format!("no server runs on {}", self.folder.display())))?;
+        postmaster.kill().map_err(|error| Error::new("killing PostgreSQL".into(), error))
+    }
+
+    /// Starts a server that has ended again, on the same port.
+    pub fn start_again(&self) -> Result<(), Error> {
         self.run(&mut self.start_command(), "starting PostgreSQL")
     }
 
@@ -340,6 +355,10 @@ fn free_port() -> Result<u16, Error> {
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
         .map_err(|error| Error::new("looking for a free port".into(), error))
+}
+
+fn temporary_folder() -> PathBuf {
+    std::env::temp_dir().join(format!("atta-pg-{}-{}", std::process::id(), unique()))
 }
 
 /// Distinguishes the clusters of one process.

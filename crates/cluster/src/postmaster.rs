@@ -1,8 +1,11 @@
 //! The process that owns a cluster's folder, as its file `postmaster.pid` tells it.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Postmaster {
@@ -26,6 +29,29 @@ impl Postmaster {
             // If it stays, PostgreSQL says so itself.
             let _ = fs::remove_file(file);
         }
+    }
+
+    /// Ends it and its children, and waits until they are gone: the next server wants their memory free. The children
+    /// are asked for first, since they lose their parent with it.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        let script = r#"
+children=$(ps -o pid= --ppid "$1")
+kill -9 "$1" $children 2>/dev/null
+for process in "$1" $children; do
+  while kill -0 "$process" 2>/dev/null && ! ps -o stat= -p "$process" | grep -q Z; do sleep 0.02; done
+done
+"#;
+        let pid = self.pid.to_string();
+        let mut shell = Command::new("/bin/sh").args(["-c", script, "kill-postgres", &pid]).spawn()?;
+        let start = Instant::now();
+        while shell.try_wait()?.is_none() {
+            if start.elapsed() > Duration::from_secs(30) {
+                shell.kill()?;
+                return Err(io::Error::other("its processes do not end"));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// Lines: process, folder, time of start, port, and more.

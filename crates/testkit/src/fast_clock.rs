@@ -1,6 +1,6 @@
 //! Time that passes faster, for whole processes that know nothing of it: libfaketime, loaded before the C library.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -31,15 +31,58 @@ impl FastClock {
 
     /// Has the process that is about to start go by this clock.
     pub fn give_to(&self, command: &mut Command) {
-        let library = FOLDERS
-            .iter()
-            .map(|folder| Path::new(folder).join("faketime/libfaketime.so.1"))
-            .find(|library| library.exists())
-            .expect("libfaketime is installed (cargo xtask test does it)");
         command
-            .env("LD_PRELOAD", library)
+            .env("LD_PRELOAD", library())
             .env("FAKETIME_FMT", "%s")
             .env("FAKETIME", format!("@{} x{}", self.now(), self.speed))
             .env("TZ", "UTC");
     }
+}
+
+/// The time of day in processes that get it, which can be put forward and back while they run. Their timers do not
+/// notice, as with a real clock that somebody sets.
+#[derive(Debug)]
+pub struct SetClock {
+    file: PathBuf,
+}
+
+impl SetClock {
+    /// A clock that is right. What it shows is written to this file, which other users may have to read.
+    pub fn new(file: PathBuf) -> SetClock {
+        let clock = SetClock { file };
+        clock.set(0);
+        clock
+    }
+
+    /// Puts it so many seconds before or behind the time, for all who have it.
+    pub fn set(&self, seconds: i64) {
+        // A reader must never find the file half-written.
+        let next = self.file.with_extension("next");
+        std::fs::write(&next, format!("{seconds:+}")).expect("the clock's file is written");
+        std::fs::rename(&next, &self.file).expect("the clock's file is put in place");
+    }
+
+    /// Has the process that is about to start go by this clock.
+    pub fn give_to(&self, command: &mut Command) {
+        command
+            .env("LD_PRELOAD", library())
+            .env("FAKETIME_TIMESTAMP_FILE", &self.file)
+            .env("FAKETIME_CACHE_DURATION", "1")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    }
+}
+
+impl Drop for SetClock {
+    fn drop(&mut self) {
+        // A few bytes in a folder for temporary files.
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+fn library() -> PathBuf {
+    FOLDERS
+        .iter()
+        .map(|folder| Path::new(folder).join("faketime/libfaketime.so.1"))
+        .find(|library| library.exists())
+        .expect("libfaketime is installed (cargo xtask test does it)")
 }

@@ -14,7 +14,7 @@ mod wait;
 
 pub use atta_cluster::{Binaries, Cluster};
 pub use database::Database;
-pub use fast_clock::FastClock;
+pub use fast_clock::{FastClock, SetClock};
 pub use pgbouncer::{PgBouncer, PoolMode};
 pub use process::{Process, Signal};
 pub use proxy::Proxy;

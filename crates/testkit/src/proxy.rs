@@ -7,6 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// A proxy on loopback. Its connections end with it.
 #[derive(Debug)]
@@ -24,16 +25,34 @@ struct Wire {
     round_trips: AtomicU64,
     lost_answers: AtomicU64,
     refused: AtomicU64,
+    /// How long each piece waits before it goes on.
+    delay_ms: AtomicU64,
+    /// How much goes through each connection in a second, each way; 0: as much as there is.
+    bytes_per_second: AtomicU64,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    connections: Vec<TcpStream>,
+    connections: Vec<Connection>,
     /// An answer with this text in it never arrives.
     lost_answer: Option<Vec<u8>>,
     /// The answer to a question with this text in it never arrives.
     unanswered: Option<Vec<u8>>,
+}
+
+/// A client and its server.
+#[derive(Clone, Debug)]
+struct Connection {
+    ends: Arc<[TcpStream; 2]>,
+    /// Nothing goes through any more, and nobody is told.
+    is_mute: Arc<AtomicBool>,
+}
+
+impl Connection {
+    fn cut(&self) {
+        self.ends.iter().for_each(cut);
+    }
 }
 
 impl Proxy {
@@ -50,6 +69,8 @@ impl Proxy {
             round_trips: AtomicU64::new(0),
             lost_answers: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            delay_ms: AtomicU64::new(0),
+            bytes_per_second: AtomicU64::new(0),
             state: Mutex::default(),
         });
         let accepting = wire.clone();
@@ -85,6 +106,49 @@ impl Proxy {
         self.wire.cut_all();
     }
 
+    /// Cuts all connections; new ones are let through.
+    pub fn cut_all(&self) {
+        self.wire.cut_all();
+    }
+
+    /// Cuts one connection: of those that there are, that with this number, counted round and round.
+    pub fn cut_one(&self, number: usize) {
+        let mut state = self.wire.lock();
+        if let Some(index) = number.checked_rem(state.connections.len()) {
+            state.connections.swap_remove(index).cut();
+        }
+    }
+
+    /// Makes all connections half-open: both ends think that they are there, and nothing goes through. New ones work.
+    /// They stay so until they are cut, as a machine's own keepalives would at some time.
+    pub fn mute_all(&self) {
+        for connection in &self.wire.lock().connections {
+            connection.is_mute.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Cuts the connections that are half-open.
+    pub fn cut_mute(&self) {
+        self.wire.lock().connections.retain(|connection| {
+            let is_mute = connection.is_mute.load(Ordering::Relaxed);
+            if is_mute {
+                connection.cut();
+            }
+            !is_mute
+        });
+    }
+
+    /// Has everything wait so long on its way, in each direction.
+    pub fn delay(&self, delay: Duration) {
+        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.wire.delay_ms.store(delay, Ordering::Relaxed);
+    }
+
+    /// Lets so many bytes a second through each connection, in each direction; 0: all.
+    pub fn throttle(&self, bytes_per_second: u64) {
+        self.wire.bytes_per_second.store(bytes_per_second, Ordering::Relaxed);
+    }
+
     /// How many connections it refused meanwhile.
     pub fn refused(&self) -> u64 {
         self.wire.refused.load(Ordering::Relaxed)
@@ -112,8 +176,24 @@ impl Wire {
 
     fn cut_all(&self) {
         for connection in self.lock().connections.drain(..) {
-            cut(&connection);
+            connection.cut();
         }
+    }
+
+    /// Lets a piece wait as it has to.
+    fn hold_up(&self, bytes: usize) {
+        let delay = Duration::from_millis(self.delay_ms.load(Ordering::Relaxed));
+        let speed = self.bytes_per_second.load(Ordering::Relaxed);
+        let length = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let crawl = (length * 1000).checked_div(speed).map_or(Duration::ZERO, Duration::from_millis);
+        if !(delay + crawl).is_zero() {
+            thread::sleep(delay + crawl);
+        }
+    }
+
+    /// A proxy that lives for hours has thousands of connections, one after the other.
+    fn forget(&self, gone: &Connection) {
+        self.lock().connections.retain(|connection| !Arc::ptr_eq(&connection.ends, &gone.ends));
     }
 
     fn is_lost_answer(&self, answer: &[u8]) -> bool {
@@ -149,22 +229,40 @@ fn accept(listener: &TcpListener, wire: &Arc<Wire>) {
         let Ok(server) = TcpStream::connect(&wire.server) else { continue };
         let copies = (client.try_clone(), server.try_clone(), client.try_clone(), server.try_clone());
         let (Ok(to_client), Ok(to_server), Ok(client_end), Ok(server_end)) = copies else { continue };
-        wire.lock().connections.extend([client_end, server_end]);
+        let connection = Connection {
+            ends: Arc::new([client_end, server_end]),
+            is_mute: Arc::new(AtomicBool::new(false)),
+        };
+        wire.lock().connections.push(connection.clone());
         let (questions, answers) = (wire.clone(), wire.clone());
         let is_doomed = Arc::new(AtomicBool::new(false));
         let doom = is_doomed.clone();
-        thread::spawn(move || copy_questions(client, to_server, &questions, &doom));
-        thread::spawn(move || copy_answers(server, to_client, &answers, &is_doomed));
+        let is_mute = connection.is_mute.clone();
+        thread::spawn(move || {
+            copy_questions(client, to_server, &questions, &doom, &connection.is_mute);
+            questions.forget(&connection);
+        });
+        thread::spawn(move || copy_answers(server, to_client, &answers, &is_doomed, &is_mute));
     }
 }
 
-fn copy_questions(mut client: TcpStream, mut server: TcpStream, wire: &Wire, is_doomed: &AtomicBool) {
+fn copy_questions(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    wire: &Wire,
+    is_doomed: &AtomicBool,
+    is_mute: &AtomicBool,
+) {
     let mut reader = Reader::default();
     let mut buffer = [0; 16 * 1024];
     while let Some(read) = client.read(&mut buffer).ok().filter(|read| *read > 0) {
         wire.round_trips.fetch_add(reader.round_trips_in(&buffer[..read]), Ordering::Relaxed);
         if wire.is_unanswered(&buffer[..read]) {
             is_doomed.store(true, Ordering::SeqCst);
+        }
+        wire.hold_up(read);
+        if is_mute.load(Ordering::Relaxed) {
+            continue;
         }
         if server.write_all(&buffer[..read]).is_err() {
             break;
@@ -174,12 +272,22 @@ fn copy_questions(mut client: TcpStream, mut server: TcpStream, wire: &Wire, is_
     cut(&client);
 }
 
-fn copy_answers(mut server: TcpStream, mut client: TcpStream, wire: &Wire, is_doomed: &AtomicBool) {
+fn copy_answers(
+    mut server: TcpStream,
+    mut client: TcpStream,
+    wire: &Wire,
+    is_doomed: &AtomicBool,
+    is_mute: &AtomicBool,
+) {
     let mut buffer = [0; 64 * 1024];
     while let Some(read) = server.read(&mut buffer).ok().filter(|read| *read > 0) {
         if is_doomed.load(Ordering::SeqCst) || wire.is_lost_answer(&buffer[..read]) {
             wire.lost_answers.fetch_add(1, Ordering::SeqCst);
             break;
+        }
+        wire.hold_up(read);
+        if is_mute.load(Ordering::Relaxed) {
+            continue;
         }
         if client.write_all(&buffer[..read]).is_err() {
             break;

@@ -1,0 +1,159 @@
+//! Breaking things.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use fastrand::Rng;
+use testkit::{Cluster, Proxy};
+use tokio::task::JoinSet;
+use tokio_postgres::{Client, NoTls};
+
+use crate::fleet::Fleet;
+use crate::schedule::{Fault, Planned};
+
+/// All that can be broken.
+pub(crate) struct World {
+    pub(crate) fleet: Fleet,
+    pub(crate) proxy: Proxy,
+    pub(crate) cluster: Arc<Mutex<Cluster>>,
+    /// Past the proxy.
+    pub(crate) url: String,
+    pub(crate) done: Mutex<Vec<Done>>,
+}
+
+/// A fault that was.
+#[derive(Clone, Debug)]
+pub(crate) struct Done {
+    pub(crate) fault: Fault,
+    pub(crate) from: DateTime<Utc>,
+    pub(crate) to: DateTime<Utc>,
+}
+
+impl World {
+    /// Plays the schedule. A fault that takes long does not keep the next from beginning.
+    pub(crate) async fn play(self: &Arc<World>, schedule: Vec<Planned>) {
+        let start = Instant::now();
+        let mut going_on = JoinSet::new();
+        for Planned { at, fault, forgives } in schedule {
+            tokio::time::sleep(at.saturating_sub(start.elapsed())).await;
+            println!("{:>7.1} s  {fault:?}", at.as_secs_f64());
+            let world = self.clone();
+            going_on.spawn(async move {
+                if forgives {
+                    world.try_sql("delete from graphile_worker._atta_deaths").await;
+                }
+                let from = Utc::now();
+                world.act(&fault).await;
+                let done = Done { fault, from, to: Utc::now() };
+                world.done.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+            });
+        }
+        while let Some(ended) = going_on.join_next().await {
+            ended.expect("breaking things does not fail");
+        }
+    }
+
+    pub(crate) fn faults(&self) -> Vec<Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn act(self: &Arc<World>, fault: &Fault) {
+        match *fault {
+            Fault::Kill(worker) => self.fleet.kill(worker).await,
+            Fault::Terminate(worker) => self.fleet.terminate(worker).await,
+            Fault::Freeze(worker, length) => self.fleet.freeze(worker, length, None).await,
+            Fault::FreezeAndKill(worker, length, pause) => {
+                self.fleet.freeze(worker, length, Some(pause)).await
+            }
+            Fault::CutAll => self.proxy.cut_all(),
+            Fault::CutOne(number) => self.proxy.cut_one(number),
+            Fault::Outage(length) => {
+                self.proxy.go_away();
+                tokio::time::sleep(length).await;
+                self.proxy.come_back();
+            }
+            Fault::Delay(delay, length) => {
+                self.proxy.delay(delay);
+                tokio::time::sleep(length).await;
+                self.proxy.delay(Duration::ZERO);
+            }
+            Fault::Throttle(bytes_per_second, length) => {
+                self.proxy.throttle(bytes_per_second);
+                tokio::time::sleep(length).await;
+                self.proxy.throttle(0);
+            }
+            Fault::HalfOpen(length) => {
+                self.proxy.mute_all();
+                tokio::time::sleep(length).await;
+                self.proxy.cut_mute();
+            }
+            Fault::EndBackends(count, seed) => self.end_backends(count, seed).await,
+            Fault::Restart => self.with_cluster(|cluster| cluster.restart()).await,
+            Fault::Crash => {
+                self.with_cluster(|cluster| cluster.kill().and_then(|()| cluster.start_again())).await;
+            }
+            Fault::SetClock(seconds) => self.fleet.clock.set(seconds),
+            Fault::LongTransaction(length) => self.long_transaction(length).await,
+        }
+    }
+
+    async fn with_cluster<E: std::fmt::Display + Send + 'static>(
+        &self,
+        act: impl FnOnce(&Cluster) -> Result<(), E> + Send + 'static,
+    ) {
+        let cluster = self.cluster.clone();
+        let acting =
+            move || act(&cluster.lock().unwrap_or_else(PoisonError::into_inner)).map_err(|e| e.to_string());
+        tokio::task::spawn_blocking(acting).await.expect("it does not panic").expect("PostgreSQL comes back");
+    }
+
+    /// Whoever is connected, in an order that the seed decides.
+    async fn end_backends(&self, count: usize, seed: u64) {
+        let Some(client) = self.connect().await else { return };
+        let sql = "select pid from pg_stat_activity
+                   where datname = current_database() and pid <> pg_backend_pid() order by backend_start";
+        let Ok(rows) = client.query(sql, &[]).await else { return };
+        let mut backends: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
+        Rng::with_seed(seed).shuffle(&mut backends);
+        backends.truncate(count);
+        // The server may be about to end anyhow.
+        let _ = client
+            .execute("select pg_terminate_backend(pid) from unnest($1::integer[]) as pid", &[&backends])
+            .await;
+    }
+
+    async fn long_transaction(&self, length: Duration) {
+        let Some(client) = self.connect().await else { return };
+        let begin =
+            "begin isolation level repeatable read; select count(*) from graphile_worker._private_jobs";
+        if client.batch_execute(begin).await.is_ok() {
+            tokio::time::sleep(length).await;
+        }
+    }
+
+    async fn try_sql(&self, sql: &str) {
+        if let Some(client) = self.connect().await {
+            // It is done with the next fault.
+            let _ = client.batch_execute(sql).await;
+        }
+    }
+
+    /// None while the server is away.
+    async fn connect(&self) -> Option<Client> {
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.ok()?;
+        // Ends with its client.
+        tokio::spawn(connection);
+        Some(client)
+    }
+}
+
+/// How often each kind of fault was.
+pub(crate) fn count(faults: &[Done]) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for done in faults {
+        *counts.entry(done.fault.name()).or_default() += 1;
+    }
+    counts
+}

@@ -1,0 +1,247 @@
+//! The workers: started, ended in every way, and started again.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use testkit::{Process, SetClock, Signal};
+use tokio::sync::Mutex as AsyncMutex;
+
+use crate::ledger::Ledger;
+use crate::schedule::{FULL_DISK, NODE, WORKERS, WRONG_CLOCK};
+use crate::worker::{self, CRONTAB, Setup};
+
+/// More than the grace period.
+const PATIENCE: Duration = Duration::from_secs(50);
+
+pub(crate) struct Fleet {
+    members: Vec<AsyncMutex<Member>>,
+    pub(crate) clock: SetClock,
+    /// Logs of the workers.
+    folder: PathBuf,
+    url: String,
+    ledger_url: String,
+    ledger: Ledger,
+    history: Mutex<History>,
+}
+
+struct Member {
+    number: usize,
+    process: Option<Process>,
+    starts: u32,
+}
+
+/// What happened to processes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    /// When an instance was surely gone.
+    pub(crate) ends: HashMap<String, DateTime<Utc>>,
+    /// When locks of Node's were freed by hand, as its operator has to.
+    pub(crate) unlocks: Vec<DateTime<Utc>>,
+    /// What no worker of ours should have done.
+    pub(crate) violations: Vec<String>,
+    /// How often Node's worker ended by itself.
+    pub(crate) node_ends: u32,
+}
+
+impl Fleet {
+    pub(crate) fn new(folder: &Path, url: &str, ledger_url: &str) -> Fleet {
+        let member = |number| AsyncMutex::new(Member { number, process: None, starts: 0 });
+        Fleet {
+            members: (0..WORKERS.len()).map(member).collect(),
+            clock: SetClock::new(folder.join("clock")),
+            folder: folder.into(),
+            url: url.into(),
+            ledger_url: ledger_url.into(),
+            ledger: Ledger::connect(ledger_url),
+            history: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn history(&self) -> History {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) async fn start_all(&self) {
+        for member in &self.members {
+            self.start(&mut *member.lock().await);
+        }
+    }
+
+    /// `kill -9`, and another one.
+    pub(crate) async fn kill(&self, number: usize) {
+        let mut member = self.members[number].lock().await;
+        self.kill_member(&mut member).await;
+        self.start(&mut member);
+    }
+
+    /// SIGTERM, and another one.
+    pub(crate) async fn terminate(&self, number: usize) {
+        let mut member = self.members[number].lock().await;
+        self.terminate_member(&mut member).await;
+        self.start(&mut member);
+    }
+
+    /// SIGSTOP, and SIGCONT after so long; then perhaps `kill -9`.
+    pub(crate) async fn freeze(&self, number: usize, length: Duration, then_kill: Option<Duration>) {
+        let mut member = self.members[number].lock().await;
+        self.signal(&mut member, Signal::Stop);
+        tokio::time::sleep(length).await;
+        self.signal(&mut member, Signal::Continue);
+        let Some(pause) = then_kill else { return };
+        tokio::time::sleep(pause).await;
+        self.kill_member(&mut member).await;
+        self.start(&mut member);
+    }
+
+    /// SIGTERM to all, and none after them.
+    pub(crate) async fn end(&self) {
+        for member in &self.members {
+            self.terminate_member(&mut *member.lock().await).await;
+        }
+    }
+
+    /// Starts again what ended by itself. None of ours should have.
+    pub(crate) async fn watch(&self) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            for member in &self.members {
+                // One that is being dealt with is nobody else's business.
+                let Ok(mut member) = member.try_lock() else { continue };
+                if member.process.as_mut().is_some_and(Process::has_ended) {
+                    self.note_end(&mut member).await;
+                    self.start(&mut member);
+                }
+            }
+        }
+    }
+
+    fn signal(&self, member: &mut Member, signal: Signal) {
+        if let Some(process) = &mut member.process
+            && !process.has_ended()
+        {
+            process.signal(signal);
+        }
+    }
+
+    async fn kill_member(&self, member: &mut Member) {
+        if let Some(process) = &mut member.process {
+            process.kill();
+        }
+        self.gone(member).await;
+    }
+
+    async fn terminate_member(&self, member: &mut Member) {
+        let name = member.instance();
+        let Some(process) = &mut member.process else { return };
+        if process.has_ended() {
+            return self.note_end(member).await;
+        }
+        process.signal(Signal::Terminate);
+        let start = Instant::now();
+        while !process.has_ended() {
+            if start.elapsed() > PATIENCE {
+                if member.number != NODE {
+                    self.note(|history| {
+                        history.violations.push(format!("{name} did not end within {PATIENCE:?} of SIGTERM"));
+                    });
+                }
+                process.kill();
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.gone(member).await;
+    }
+
+    async fn note_end(&self, member: &mut Member) {
+        let name = member.instance();
+        let is_node = member.number == NODE;
+        self.note(|history| match is_node {
+            true => history.node_ends += 1,
+            false => history
+                .violations
+                .push(format!("{name} ended by itself; its log is in {}", self.folder.display())),
+        });
+        self.gone(member).await;
+    }
+
+    /// The process is no more.
+    async fn gone(&self, member: &mut Member) {
+        member.process = None;
+        let name = member.instance();
+        self.note(|history| {
+            history.ends.insert(name, Utc::now());
+        });
+        if member.number == NODE {
+            self.unlock_node().await;
+        }
+    }
+
+    /// Nobody but its operator knows that a worker of Node's is dead.
+    pub(crate) async fn unlock_node(&self) {
+        let sql = "select graphile_worker.force_unlock_workers(array_agg(owner.locked_by))
+                   from (
+                     select locked_by from graphile_worker._private_jobs
+                     union
+                     select locked_by from graphile_worker._private_job_queues
+                   ) as owner
+                   where owner.locked_by not like 'atta-%'
+                   having count(*) > 0";
+        // Before, so that whoever takes such a job does so later.
+        let at = Utc::now();
+        if !self.ledger.rows(sql, &[]).await.is_empty() {
+            self.note(|history| history.unlocks.push(at));
+        }
+    }
+
+    fn note(&self, change: impl FnOnce(&mut History)) {
+        change(&mut self.history.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn start(&self, member: &mut Member) {
+        member.starts += 1;
+        let mut command = if member.number == NODE { self.node(member) } else { self.ours(member) };
+        let log = if member.number == FULL_DISK {
+            File::options().write(true).open("/dev/full")
+        } else {
+            File::options().append(true).create(true).open(self.folder.join(WORKERS[member.number]))
+        };
+        command.stderr(log.expect("a log"));
+        member.process = Some(Process::start(&mut command));
+    }
+
+    fn ours(&self, member: &Member) -> Command {
+        let setup = Setup {
+            instance: member.instance(),
+            url: self.url.clone(),
+            ledger_url: self.ledger_url.clone(),
+            is_durable: member.number == WRONG_CLOCK,
+            has_cron: member.number != WRONG_CLOCK,
+        };
+        let mut command = Command::new(std::env::current_exe().expect("this process knows its binary"));
+        command.env(worker::SETUP, serde_json::to_string(&setup).expect("a setup is JSON"));
+        if member.number == WRONG_CLOCK {
+            self.clock.give_to(&mut command);
+        }
+        command
+    }
+
+    fn node(&self, member: &Member) -> Command {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compat/node");
+        let mut command = Command::new(folder.join("node_modules/node/bin/node"));
+        command.args(["chaos.js", &member.instance(), &self.url, &self.ledger_url, CRONTAB]);
+        command.current_dir(folder);
+        command
+    }
+}
+
+impl Member {
+    fn instance(&self) -> String {
+        format!("{}.{}", WORKERS[self.number], self.starts)
+    }
+}

@@ -1,0 +1,194 @@
+//! The ledger: what each run of a job did, written over connections that no fault is meant for, until it is written.
+//!
+//! A run's times are the server's, taken between the true begin and the true end, so that two runs that overlap in the
+//! ledger have overlapped.
+
+use std::time::Duration;
+
+use atta::{Job, WorkerUtils};
+use chrono::{DateTime, Utc};
+
+/// Keeps the burials too: whoever is buried may see its jobs run elsewhere while it still runs them itself.
+const TABLES: &str = "
+    create schema chaos;
+    create table chaos.runs (
+      id text primary key,
+      instance text not null,
+      worker_id text not null,
+      job_id bigint not null,
+      kind text not null,
+      revision integer not null,
+      attempt integer not null,
+      -- Null while the job is only held.
+      claimed_at timestamptz,
+      run_at timestamptz not null,
+      payload text not null,
+      began_at timestamptz not null default clock_timestamp(),
+      ended_at timestamptz,
+      is_done boolean not null default false,
+      items_done bigint[]
+    );
+    create index on chaos.runs (began_at);
+    create table chaos.burials (worker_id text not null, at timestamptz not null default clock_timestamp());
+    create table chaos.lost_claims (worker_id text not null, job_id bigint not null);
+    create function chaos.note_burial() returns trigger language plpgsql as $$
+    begin
+      insert into chaos.burials (worker_id) values (new.worker_id);
+      return null;
+    end $$;
+    create trigger note_burial after insert or update on graphile_worker._atta_deaths
+      for each row execute function chaos.note_burial();
+    -- Ten minutes to make up for, and all workers want to be the one who does.
+    insert into graphile_worker._private_known_crontabs (identifier, known_since)
+    values ('tick', now() - interval '10 minutes');
+";
+
+/// One run of a job.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) instance: String,
+    pub(crate) worker_id: String,
+    pub(crate) job_id: i64,
+    pub(crate) kind: String,
+    pub(crate) revision: i32,
+    pub(crate) attempt: i32,
+    pub(crate) claimed_at: Option<DateTime<Utc>>,
+    pub(crate) run_at: DateTime<Utc>,
+    pub(crate) payload: String,
+    pub(crate) began_at: DateTime<Utc>,
+    pub(crate) ended_at: Option<DateTime<Utc>>,
+    /// It ended, and well.
+    pub(crate) is_done: bool,
+    pub(crate) items_done: Vec<i64>,
+}
+
+/// A worker that was taken for dead.
+#[derive(Clone, Debug)]
+pub(crate) struct Burial {
+    pub(crate) worker_id: String,
+    pub(crate) at: DateTime<Utc>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    utils: WorkerUtils,
+}
+
+impl Ledger {
+    pub(crate) fn connect(url: &str) -> Ledger {
+        Ledger { utils: WorkerUtils::connect(url).expect("a connection string") }
+    }
+
+    pub(crate) fn utils(&self) -> &WorkerUtils {
+        &self.utils
+    }
+
+    pub(crate) async fn make(&self) {
+        let client = self.utils.pool().get().await.expect("a connection");
+        client.batch_execute(TABLES).await.expect("the ledger is made");
+    }
+
+    /// Runs a statement until it has run. It must not matter if it runs twice.
+    pub(crate) async fn insist(&self, sql: &str, parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)]) {
+        loop {
+            if let Ok(client) = self.utils.pool().get().await {
+                match client.execute(sql, parameters).await {
+                    Ok(_) => return,
+                    Err(error) if error.is_closed() || is_passing(&error) => {}
+                    Err(error) => panic!("the ledger refuses {sql}: {error:?}"),
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Asks until there is an answer.
+    pub(crate) async fn rows(
+        &self,
+        sql: &str,
+        parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> Vec<tokio_postgres::Row> {
+        loop {
+            if let Ok(client) = self.utils.pool().get().await {
+                match client.query(sql, parameters).await {
+                    Ok(rows) => return rows,
+                    Err(error) if error.is_closed() || is_passing(&error) => {}
+                    Err(error) => panic!("the ledger refuses {sql}: {error:?}"),
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Writes down that a job begins. Gives the run's id.
+    pub(crate) async fn begin(&self, instance: &str, worker_id: &str, job: &Job) -> String {
+        let id = format!("{:032x}", fastrand::u128(..));
+        let sql = "insert into chaos.runs
+                     (id, instance, worker_id, job_id, kind, revision, attempt, claimed_at, run_at, payload)
+                   values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict do nothing";
+        let attempt = i32::from(job.attempts());
+        self.insist(
+            sql,
+            &[
+                &id,
+                &instance,
+                &worker_id,
+                &job.id(),
+                &job.task_identifier(),
+                &job.revision(),
+                &attempt,
+                &job.locked_at(),
+                &job.run_at(),
+                &job.payload_json(),
+            ],
+        )
+        .await;
+        id
+    }
+
+    /// Writes down that it ends.
+    pub(crate) async fn end(&self, id: &str, is_done: bool, items_done: &[i64]) {
+        let sql = "update chaos.runs
+                   set ended_at = coalesce(ended_at, clock_timestamp()), is_done = $2, items_done = $3
+                   where id = $1";
+        self.insist(sql, &[&id, &is_done, &items_done]).await;
+    }
+
+    /// The runs that began after this time, in the order in which they began.
+    pub(crate) async fn runs_since(&self, since: DateTime<Utc>) -> Vec<Run> {
+        let sql = "select instance, worker_id, job_id, kind, revision, attempt, claimed_at, run_at, payload, began_at,
+                     ended_at, is_done, items_done
+                   from chaos.runs where began_at > $1 order by began_at";
+        let read = |row: &tokio_postgres::Row| Run {
+            instance: row.get(0),
+            worker_id: row.get(1),
+            job_id: row.get(2),
+            kind: row.get(3),
+            revision: row.get(4),
+            attempt: row.get(5),
+            claimed_at: row.get(6),
+            run_at: row.get(7),
+            payload: row.get(8),
+            began_at: row.get(9),
+            ended_at: row.get(10),
+            is_done: row.get(11),
+            items_done: row.get::<_, Option<Vec<i64>>>(12).unwrap_or_default(),
+        };
+        self.rows(sql, &[&since]).await.iter().map(read).collect()
+    }
+
+    pub(crate) async fn burials(&self) -> Vec<Burial> {
+        let rows = self.rows("select worker_id, at from chaos.burials order by at", &[]).await;
+        rows.iter().map(|row| Burial { worker_id: row.get(0), at: row.get(1) }).collect()
+    }
+
+    pub(crate) async fn count(&self, sql: &str) -> i64 {
+        self.rows(sql, &[]).await.first().map_or(0, |row| row.get(0))
+    }
+}
+
+/// The server was ended, or ends, or begins, or another ended our connection.
+fn is_passing(error: &tokio_postgres::Error) -> bool {
+    let code = error.code().map(|code| code.code().to_owned()).unwrap_or_default();
+    code.is_empty() || code.starts_with("57P") || code.starts_with("08") || code.starts_with("40")
+}

@@ -1,0 +1,237 @@
+//! Chaos: workers of ours and one of Graphile Worker's on one PostgreSQL, everything that can break broken at random,
+//! and a ledger that tells whether the promises were kept. `cargo xtask chaos [--seed N] [--minutes M]` runs it.
+//!
+//! `schedule` decides from the seed what is broken when; `fleet` has the worker processes, `faults` breaks; `worker` is
+//! what such a process does; `work` adds jobs; `ledger` keeps what was done; `check` judges, without a database.
+
+mod schedule;
+mod fleet;
+mod faults;
+mod worker;
+mod work;
+mod ledger;
+mod check;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use testkit::{Cluster, Proxy};
+
+use crate::check::{Evidence, Findings, Left};
+use crate::faults::World;
+use crate::fleet::Fleet;
+use crate::ledger::Ledger;
+use crate::work::Adders;
+
+/// `SEED MINUTES`: set by `cargo xtask chaos`. Without it, there is nothing to do.
+const WANTED: &str = "ATTA_CHAOS";
+
+/// How long everything that was added may take to be done when nothing is broken any more.
+const DRAIN: Duration = Duration::from_secs(150);
+
+fn main() -> ExitCode {
+    if let Ok(setup) = std::env::var(worker::SETUP) {
+        worker::run(&setup);
+        return ExitCode::SUCCESS;
+    }
+    let Ok(wanted) = std::env::var(WANTED) else {
+        println!("chaos: run by cargo xtask chaos");
+        return ExitCode::SUCCESS;
+    };
+    let (seed, minutes) = wanted.split_once(' ').expect("a seed and minutes");
+    let (seed, minutes): (u64, f64) =
+        (seed.parse().expect("the seed is a number"), minutes.parse().expect("the minutes are a number"));
+    println!("chaos: seed {seed}, {minutes} minutes");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let findings = runtime.expect("a runtime").block_on(run(seed, Duration::from_secs_f64(minutes * 60.0)));
+    if findings.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    for violation in findings.iter().take(40) {
+        println!("VIOLATION: {violation}");
+    }
+    println!(
+        "chaos: {} violations; again: cargo xtask chaos --seed {seed} --minutes {minutes}",
+        findings.len()
+    );
+    ExitCode::FAILURE
+}
+
+/// Breaks things for so long, and gives the promises that were broken too.
+async fn run(seed: u64, length: Duration) -> Vec<String> {
+    let start = || Cluster::temporary_with(&testkit::binaries(), &["synchronous_commit=on"], &[]);
+    let cluster = tokio::task::spawn_blocking(start).await.expect("no panic").expect("PostgreSQL starts");
+    let url = cluster.url("postgres");
+    let ledger = Ledger::connect(&url);
+    ledger.utils().migrate().await.expect("the schema is made");
+    ledger.make().await;
+    let folder = std::env::temp_dir().join(format!("atta-chaos-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for the logs");
+    let (proxy, through) = Proxy::before(&url);
+    let world = Arc::new(World {
+        fleet: Fleet::new(&folder, &through, &url),
+        proxy,
+        cluster: Arc::new(Mutex::new(cluster)),
+        url,
+        done: Mutex::default(),
+    });
+    world.fleet.start_all().await;
+    let watched = world.clone();
+    let watching = tokio::spawn(async move { watched.fleet.watch().await });
+    let adders = Adders::new(Ledger::connect(&world.url).utils().clone());
+    let mut adding = adders.start();
+
+    let playing = world.play(schedule::plan(seed, length));
+    let checking = check_while_it_runs(&ledger, &world, &adders);
+    let mut violations = tokio::select! {
+        () = playing => Vec::new(),
+        found = checking => found,
+    };
+    adders.stop();
+    while let Some(added) = adding.join_next().await {
+        added.expect("an adder does not panic");
+    }
+    println!("nothing is broken any more");
+    violations.extend(drain(&ledger, &world).await);
+    watching.abort();
+    world.fleet.end().await;
+    violations.extend(locks_left(&ledger).await);
+
+    let evidence = gather(&ledger, &world, &adders, DateTime::UNIX_EPOCH).await;
+    let findings = check::all(&evidence);
+    summarise(seed, length, &evidence, &findings, &adders, &ledger, &world).await;
+    violations.extend(findings.violations);
+    violations.extend(evidence.history.violations);
+    if violations.is_empty() {
+        // Small, and in a folder for temporary files.
+        let _ = std::fs::remove_dir_all(&folder);
+    } else {
+        println!("the workers' logs are in {}", folder.display());
+    }
+    violations
+}
+
+/// Looks at the last minute now and then; comes back only with violations.
+async fn check_while_it_runs(ledger: &Ledger, world: &World, adders: &Adders) -> Vec<String> {
+    loop {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let evidence = gather(ledger, world, adders, Utc::now() - TimeDelta::seconds(60)).await;
+        let violations = check::overlaps(&evidence);
+        if !violations.is_empty() {
+            return violations;
+        }
+    }
+}
+
+async fn gather(ledger: &Ledger, world: &World, adders: &Adders, since: DateTime<Utc>) -> Evidence {
+    let acks = adders.acks();
+    let runs = ledger.runs_since(since).await;
+    let sql =
+        "select job.id, job.attempts::integer, job.max_attempts::integer, job.last_error, job.payload::text,
+                 job.locked_at is not null
+               from graphile_worker._private_jobs as job";
+    let rows = ledger.rows(sql, &[]).await;
+    let left = rows.iter().map(|row| {
+        let left = Left {
+            attempts: row.get(1),
+            max_attempts: row.get(2),
+            last_error: row.get(3),
+            payload: row.get(4),
+            is_locked: row.get(5),
+        };
+        (row.get(0), left)
+    });
+    Evidence {
+        acks,
+        runs,
+        left: left.collect(),
+        burials: ledger.burials().await,
+        history: world.fleet.history(),
+        faults: world.faults(),
+        until: Utc::now(),
+    }
+}
+
+/// Waits until all that was added is done or permanently failed.
+async fn drain(ledger: &Ledger, world: &World) -> Option<String> {
+    let sql = "select count(*) from graphile_worker._private_jobs
+               where attempts < max_attempts or locked_at is not null";
+    let start = Instant::now();
+    let mut unlocked = Instant::now();
+    while start.elapsed() < DRAIN {
+        if ledger.count(sql).await == 0 {
+            return None;
+        }
+        // Node does not know of a claim whose answer was lost, and keeps it for four hours.
+        if start.elapsed() > Duration::from_secs(20) && unlocked.elapsed() > Duration::from_secs(20) {
+            unlocked = Instant::now();
+            world.fleet.terminate(schedule::NODE).await;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let sql = "select coalesce(json_agg(job)::text, '') from (
+                 select id, attempts, locked_by, locked_at, run_at, last_error, job_queue_id
+                 from graphile_worker._private_jobs
+                 where attempts < max_attempts or locked_at is not null limit 10
+               ) as job";
+    let jobs: String = ledger.rows(sql, &[]).await[0].get(0);
+    Some(format!("jobs are left {DRAIN:?} after the last fault: {jobs}"))
+}
+
+async fn locks_left(ledger: &Ledger) -> Vec<String> {
+    let mut violations = Vec::new();
+    for (what, sql) in [
+        ("jobs are locked", "select count(*) from graphile_worker._private_jobs where locked_by is not null"),
+        (
+            "queues are locked",
+            "select count(*) from graphile_worker._private_job_queues where locked_by is not null",
+        ),
+    ] {
+        match ledger.count(sql).await {
+            0 => {}
+            count => violations.push(format!("{count} {what} after all workers have ended")),
+        }
+    }
+    violations
+}
+
+async fn summarise(
+    seed: u64,
+    length: Duration,
+    evidence: &Evidence,
+    findings: &Findings,
+    adders: &Adders,
+    ledger: &Ledger,
+    world: &World,
+) {
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    evidence.acks.iter().for_each(|ack| *kinds.entry(ack.kind).or_default() += 1);
+    let list = |counts: BTreeMap<&str, usize>| {
+        counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+    };
+    let faults = world.faults();
+    let lost_claims = ledger.count("select count(*) from chaos.lost_claims").await;
+    let by_node = evidence.runs.iter().filter(|run| run.instance.starts_with("node")).count();
+    let held = evidence.runs.iter().filter(|run| run.claimed_at.is_none()).count();
+    println!(
+        "chaos: seed {seed}, {:.1} minutes; {} faults ({}); {} adds acknowledged ({}), {} without an answer; {} runs \
+         ({held} held, {by_node} by Node), {} cron ticks; {} workers taken for dead, {lost_claims} claims found lost; \
+         repeats: {} after a death, {} after a lost connection while held; Node ended by itself {} times; lost: {}",
+        length.as_secs_f64() / 60.0,
+        faults.len(),
+        list(faults::count(&faults)),
+        evidence.acks.len(),
+        list(kinds),
+        adders.refused(),
+        evidence.runs.len(),
+        findings.ticks,
+        evidence.burials.len(),
+        findings.repeats_after_death,
+        findings.repeats_while_held,
+        evidence.history.node_ends,
+        findings.lost,
+    );
+}

@@ -1,0 +1,126 @@
+//! What is broken, and when: nothing but the seed decides, so that a failure can be played again.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+/// The workers, by their number.
+pub(crate) const WORKERS: [&str; 4] = ["held", "held-full-disk", "durable-wrong-clock", "node"];
+/// The one that goes by a clock that is set.
+pub(crate) const WRONG_CLOCK: usize = 2;
+/// The one whose log can't be written.
+pub(crate) const FULL_DISK: usize = 1;
+/// Graphile Worker.
+pub(crate) const NODE: usize = 3;
+
+/// A worker that is silent for so long is dead to the others.
+pub(crate) const THRESHOLD: Duration = Duration::from_secs(4);
+
+/// Something that is broken.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// `kill -9` of a worker.
+    Kill(usize),
+    /// SIGTERM of a worker.
+    Terminate(usize),
+    /// SIGSTOP of a worker, and SIGCONT after so long.
+    Freeze(usize, Duration),
+    /// The same, and `kill -9` so soon after the SIGCONT.
+    FreezeAndKill(usize, Duration, Duration),
+    CutAll,
+    CutOne(usize),
+    /// Nobody can connect, for so long.
+    Outage(Duration),
+    /// Everything takes so much longer, for so long.
+    Delay(Duration, Duration),
+    /// So many bytes a second, for so long.
+    Throttle(u64, Duration),
+    /// Half-open connections, that are cut after so long.
+    HalfOpen(Duration),
+    /// `pg_terminate_backend`, of so many.
+    EndBackends(usize, u64),
+    /// PostgreSQL, in good order.
+    Restart,
+    /// PostgreSQL, by `kill -9` of all its processes.
+    Crash,
+    /// The clock of one worker is set, to so many seconds from the time.
+    SetClock(i64),
+    /// A transaction that stays open for so long, and keeps dead rows from being removed.
+    LongTransaction(Duration),
+}
+
+impl Fault {
+    /// The kind, for the summary.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Fault::Kill(_) => "kill -9",
+            Fault::Terminate(_) => "SIGTERM",
+            Fault::Freeze(..) => "zombie",
+            Fault::FreezeAndKill(..) => "zombie killed",
+            Fault::CutAll => "cut all",
+            Fault::CutOne(_) => "cut one",
+            Fault::Outage(_) => "outage",
+            Fault::Delay(..) => "delay",
+            Fault::Throttle(..) => "throttle",
+            Fault::HalfOpen(_) => "half-open",
+            Fault::EndBackends(..) => "pg_terminate_backend",
+            Fault::Restart => "restart",
+            Fault::Crash => "crash",
+            Fault::SetClock(_) => "clock",
+            Fault::LongTransaction(_) => "long transaction",
+        }
+    }
+
+    /// Whether a job that is only held may come free by it before it is done.
+    pub(crate) fn loses_connections(&self) -> bool {
+        !matches!(self, Fault::Terminate(_) | Fault::SetClock(_) | Fault::LongTransaction(_))
+    }
+}
+
+/// A fault in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    /// Since the start.
+    pub(crate) at: Duration,
+    pub(crate) fault: Fault,
+    /// Deaths are forgotten first, so that workers go on holding jobs; else they soon claim durably only.
+    pub(crate) forgives: bool,
+}
+
+/// The faults of a run of this length, in order.
+pub(crate) fn plan(seed: u64, length: Duration) -> Vec<Planned> {
+    let mut rng = Rng::with_seed(seed);
+    let mut planned = Vec::new();
+    let mut at = Duration::from_secs(3);
+    while at < length {
+        let fault = fault(&mut rng);
+        planned.push(Planned { at, fault, forgives: rng.u32(0..4) > 0 });
+        at += Duration::from_millis(rng.u64(300..3000));
+    }
+    planned
+}
+
+fn fault(rng: &mut Rng) -> Fault {
+    let ms = |rng: &mut Rng, range: std::ops::Range<u64>| Duration::from_millis(rng.u64(range));
+    let threshold = THRESHOLD.as_millis().try_into().unwrap_or(u64::MAX);
+    let longer = threshold + 500..2 * threshold;
+    let worker = rng.usize(0..WORKERS.len());
+    let ours = rng.usize(0..NODE);
+    match rng.u32(0..32) {
+        0..=4 => Fault::Kill(worker),
+        5..=7 => Fault::Terminate(worker),
+        8..=9 => Fault::Freeze(worker, ms(rng, longer)),
+        10 => Fault::FreezeAndKill(ours, ms(rng, longer), ms(rng, 0..600)),
+        11..=12 => Fault::CutAll,
+        13..=15 => Fault::CutOne(rng.usize(..)),
+        16 => Fault::Outage(ms(rng, 200..6000)),
+        17..=18 => Fault::Delay(ms(rng, 5..400), ms(rng, 1000..6000)),
+        19 => Fault::Throttle(rng.u64(2_000..50_000), ms(rng, 1000..6000)),
+        20..=21 => Fault::HalfOpen(ms(rng, 500..9000)),
+        22..=24 => Fault::EndBackends(rng.usize(1..8), rng.u64(..)),
+        25 => Fault::Restart,
+        26 => Fault::Crash,
+        27..=29 => Fault::SetClock(rng.i64(-100_000..100_000)),
+        _ => Fault::LongTransaction(ms(rng, 2000..15_000)),
+    }
+}

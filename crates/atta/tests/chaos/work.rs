@@ -1,0 +1,180 @@
+//! The work: who adds what, and what of it was acknowledged.
+//!
+//! An adder whose connection is lost can't know whether its job was added, and adds it again, as a careful caller
+//! would. So a number may come twice; what counts is what was acknowledged.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use atta::{Job, JobKeyMode, JobSpec, JobSpecBuilder, RawJobSpec, WorkerUtils};
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+const QUEUES: [&str; 3] = ["first queue", "second queue", "third queue"];
+const KEYS: i64 = 4;
+
+/// An add that the database said yes to.
+#[derive(Clone, Debug)]
+pub(crate) struct Ack {
+    pub(crate) kind: &'static str,
+    /// Counts up with the adds of a kind, a queue or a key.
+    pub(crate) n: i64,
+    pub(crate) job_id: i64,
+    pub(crate) run_at: DateTime<Utc>,
+    pub(crate) queue: Option<String>,
+    pub(crate) key: Option<String>,
+    pub(crate) items: Vec<i64>,
+    /// Not before it was acknowledged.
+    pub(crate) at: DateTime<Utc>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Adders {
+    utils: WorkerUtils,
+    is_over: Arc<AtomicBool>,
+    acks: Arc<Mutex<Vec<Ack>>>,
+    refused: Arc<Mutex<HashMap<&'static str, u64>>>,
+}
+
+/// One add to come.
+struct Next {
+    kind: &'static str,
+    n: i64,
+    payload: Value,
+    items: Vec<i64>,
+    spec: JobSpec,
+}
+
+impl Next {
+    fn new(kind: &'static str, n: i64, payload: Value, spec: impl Into<JobSpec>) -> Next {
+        Next { kind, n, payload, items: vec![], spec: spec.into() }
+    }
+}
+
+impl Adders {
+    pub(crate) fn new(utils: WorkerUtils) -> Adders {
+        Adders { utils, is_over: Arc::default(), acks: Arc::default(), refused: Arc::default() }
+    }
+
+    /// All of them at once, until [`Adders::stop`].
+    pub(crate) fn start(&self) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(self.clone().add_plain());
+        tasks.spawn(self.clone().add(400, |n| {
+            Next::new("slow", n, json!({ "n": n, "ms": fastrand::u64(100..1200) }), JobSpec::default())
+        }));
+        tasks.spawn(self.clone().add(300, |n| {
+            Next::new("retrying", n, json!({ "n": n, "fails": 1 + n % 2 }), JobSpec::default())
+        }));
+        tasks.spawn(self.clone().add(700, |n| {
+            Next::new("failing", n, json!({ "n": n, "fails": 100 }), JobSpecBuilder::new().max_attempts(2))
+        }));
+        tasks.spawn(self.clone().add(200, |n| {
+            let spec = JobSpecBuilder::new().run_at(after(fastrand::i64(0..4000)));
+            Next::new("scheduled", n, json!({ "n": n }), spec)
+        }));
+        tasks.spawn(self.clone().add(60, |n| {
+            let spec = keyed("replace", n, JobKeyMode::Replace).run_at(after(fastrand::i64(0..300)));
+            Next::new("replace", n, json!({ "n": n, "ms": fastrand::u64(0..60) }), spec)
+        }));
+        tasks.spawn(self.clone().add(80, |n| {
+            let spec = keyed("preserve", n, JobKeyMode::PreserveRunAt).run_at(after(1000));
+            Next::new("preserve", n, json!({ "n": n, "ms": fastrand::u64(0..60) }), spec)
+        }));
+        tasks.spawn(self.clone().add(80, |n| {
+            let spec = keyed("dedupe", n, JobKeyMode::UnsafeDedupe);
+            Next::new("dedupe", n, json!({ "n": n, "ms": fastrand::u64(0..300) }), spec)
+        }));
+        tasks.spawn(self.clone().add(60, |n| {
+            let items = vec![3 * n, 3 * n + 1, 3 * n + 2];
+            let payload = items.iter().map(|n| json!({ "n": n })).collect();
+            let spec = keyed("batch", n, JobKeyMode::Replace).run_at(after(500)).build();
+            Next { items, ..Next::new("batch", n, payload, spec) }
+        }));
+        for queue in QUEUES {
+            tasks.spawn(self.clone().add(120, move |n| {
+                let payload = json!({ "n": n, "ms": fastrand::u64(0..30), "fails": i64::from(n % 20 == 7) });
+                Next::new("queued", n, payload, JobSpecBuilder::new().queue_name(queue))
+            }));
+        }
+        tasks
+    }
+
+    pub(crate) fn stop(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// What was acknowledged so far.
+    pub(crate) fn acks(&self) -> Vec<Ack> {
+        self.acks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many adds had no answer, or a bad one.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+    }
+
+    /// One after the other, each until it is acknowledged; so often.
+    async fn add(self, every_ms: u64, next: impl Fn(i64) -> Next + Send) {
+        let mut n = 0;
+        while !self.is_over.load(Ordering::Relaxed) {
+            let Next { kind, n: number, payload, items, spec } = next(n);
+            match self.utils.add_raw_job(kind, payload, spec.clone()).await {
+                Ok(job) => {
+                    self.note(kind, number, items, &spec, &[job]);
+                    n += 1;
+                }
+                Err(_) => self.note_refused(kind),
+            }
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..2 * every_ms))).await;
+        }
+    }
+
+    /// Ten at once.
+    async fn add_plain(self) {
+        let mut n = 0;
+        while !self.is_over.load(Ordering::Relaxed) {
+            let specs: Result<Vec<RawJobSpec>, _> = (0..10)
+                .map(|_| RawJobSpec::new("plain", json!({ "ms": fastrand::u64(0..6) }), JobSpec::default()))
+                .collect();
+            match self.utils.add_raw_jobs(&specs.expect("payloads are JSON")).await {
+                Ok(jobs) => {
+                    self.note("plain", n, vec![], &JobSpec::default(), &jobs);
+                    n += 1;
+                }
+                Err(_) => self.note_refused("plain"),
+            }
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..300))).await;
+        }
+    }
+
+    fn note(&self, kind: &'static str, n: i64, items: Vec<i64>, spec: &JobSpec, jobs: &[Job]) {
+        let at = Utc::now();
+        let acks = jobs.iter().map(|job| Ack {
+            kind,
+            n,
+            job_id: job.id(),
+            run_at: job.run_at(),
+            queue: spec.queue_name.clone(),
+            key: spec.job_key.clone(),
+            items: items.clone(),
+            at,
+        });
+        self.acks.lock().unwrap_or_else(PoisonError::into_inner).extend(acks);
+    }
+
+    fn note_refused(&self, kind: &'static str) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() += 1;
+    }
+}
+
+fn keyed(kind: &str, n: i64, mode: JobKeyMode) -> JobSpecBuilder {
+    JobSpecBuilder::new().job_key(format!("{kind} {}", n % KEYS)).job_key_mode(mode)
+}
+
+fn after(milliseconds: i64) -> DateTime<Utc> {
+    Utc::now() + TimeDelta::milliseconds(milliseconds)
+}

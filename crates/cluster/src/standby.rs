@@ -1,0 +1,32 @@
+//! A second server that follows the first, to be promoted when that is gone.
+
+use std::fs;
+
+use crate::guard::Guard;
+use crate::{Cluster, Error, THROW_AWAY, temporary_folder};
+
+impl Cluster {
+    /// Starts a temporary cluster that streams from this one, which must accept replication as a fresh cluster does.
+    /// As a receiver of the primary's it is called `standby`.
+    pub fn standby(&self, settings: &[&str]) -> Result<Cluster, Error> {
+        let folder = temporary_folder();
+        let mut standby = Cluster::unmade(&self.binaries, &folder, None)?;
+        let context = || format!("making the folder {}", folder.display());
+        fs::create_dir_all(&folder).map_err(|error| Error::new(context(), error))?;
+        if let Some(user) = &standby.user {
+            user.give(&folder).map_err(|error| Error::new(context(), error))?;
+        }
+        standby.guard = Some(Guard::over(&standby.pg_ctl(), &folder, standby.user.as_ref())?);
+        let mut backup = standby.command("pg_basebackup");
+        backup.args(["--host=127.0.0.1", "--username=postgres", "--checkpoint=fast", "--wal-method=stream"]);
+        backup.args(["--write-recovery-conf", "--no-sync", "--port", &self.port.to_string(), "-D"]);
+        standby.run(backup.arg(standby.data()), "copying the primary")?;
+        standby.launch(&[THROW_AWAY, &["cluster_name=standby"], settings].concat(), None)?;
+        Ok(standby)
+    }
+
+    /// Makes a standby a primary, and waits until it is one.
+    pub fn promote(&self) -> Result<(), Error> {
+        self.run(self.pg_ctl().args(["promote", "-w"]), "promoting the standby")
+    }
+}
