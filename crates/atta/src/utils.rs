@@ -31,6 +31,8 @@ pub struct WorkerUtils {
     inner: Arc<Inner>,
     /// The time, when it is not the database's.
     clock: Option<Clock>,
+    /// Whether the statement that adds a job is prepared, once a connection.
+    prepares: bool,
 }
 
 struct Inner {
@@ -47,7 +49,7 @@ impl std::fmt::Debug for WorkerUtils {
 impl WorkerUtils {
     /// On a pool of your own, and the schema that the jobs are in.
     pub fn new(pool: Pool, schema: Schema) -> WorkerUtils {
-        WorkerUtils { inner: Arc::new(Inner { pool, schema }), clock: None }
+        WorkerUtils { inner: Arc::new(Inner { pool, schema }), clock: None, prepares: false }
     }
 
     /// On a database by its connection string, read as [`ConnectionSettings`] does, with up to ten connections, in the
@@ -61,6 +63,15 @@ impl WorkerUtils {
     #[must_use]
     pub fn with_use_local_time(mut self, use_local_time: bool) -> WorkerUtils {
         self.clock = use_local_time.then(Clock::system);
+        self
+    }
+
+    /// Whether the statement that adds a job is prepared, once a connection, which spares the server about a third of
+    /// the work of an add. Not behind a pooler in transaction mode. Default: false, and what the worker found out for
+    /// utils that a worker made.
+    #[must_use]
+    pub fn with_prepared_statements(mut self, use_prepared: bool) -> WorkerUtils {
+        self.prepares = use_prepared;
         self
     }
 

@@ -27,6 +27,15 @@ with recursive task as materialized (
   from {schema}._private_jobs as job
   where job.is_available = true
     and job.run_at <= coalesce($4::timestamptz, now())
+    -- Without this, where there are no queues, a thousand jobs would be read in vain.
+    and (
+      select queued.job_queue_id
+      from {schema}._private_jobs as queued
+      where queued.is_available = true
+        and queued.job_queue_id is not null
+      order by queued.job_queue_id
+      limit 1
+    ) is not null
   order by job.priority, job.run_at
   limit 1000
 ), quick_head as materialized (

@@ -77,6 +77,17 @@ impl AddJobs for deadpool_postgres::Object {
     }
 }
 
+/// A connection of a pool that keeps its prepared statements.
+struct Preparing(deadpool_postgres::Object);
+
+impl AddJobs for Preparing {
+    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
+        let prepared = self.0.prepare_typed_cached(sql, &[Type::TEXT]).await;
+        let statement = prepared.map_err(|error| Error::database("adding jobs", error))?;
+        texts(self.0.query(&statement, &[&argument]).await)
+    }
+}
+
 /// In pieces, so that the connection's task can send one while the next is handed over.
 async fn send_all(sink: CopyInSink<Bytes>, data: BytesMut) -> Result<()> {
     let failed = |error| Error::database("adding jobs", error);
@@ -152,6 +163,9 @@ impl WorkerUtils {
         spec: impl Into<JobSpec>,
     ) -> Result<Job> {
         let mut client = pool::get(self.pool(), "adding a job").await?;
+        if self.prepares {
+            return self.add_raw_job_in(&mut Preparing(client), identifier, payload, spec).await;
+        }
         self.add_raw_job_in(&mut client, identifier, payload, spec).await
     }
 

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Json, Type};
 
 use super::Shared;
+use super::hold::Cursor;
 use crate::job::Place;
 use crate::{Error, Job, Result};
 
@@ -60,6 +61,16 @@ pub(crate) async fn read_picked(shared: &Shared, client: &Object, rows: &[Row]) 
         last = Some((task_id, name));
     }
     Ok(jobs)
+}
+
+/// Where a picked job stands.
+pub(crate) fn read_cursor(row: &Row) -> Result<Cursor> {
+    let failed = |error| Error::database("reading claimed jobs", error);
+    Ok(Cursor {
+        priority: row.try_get(2).map_err(failed)?,
+        run_at: Some(row.try_get(3).map_err(failed)?),
+        place: row.try_get(COLUMNS + 1).map_err(failed)?,
+    })
 }
 
 /// The identifier of a task, asked for once.

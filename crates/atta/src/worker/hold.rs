@@ -17,6 +17,7 @@ use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
 use futures_util::future::join;
 use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
@@ -33,6 +34,14 @@ pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
 const BEGIN: &str =
     "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'";
+
+/// What a lane tells while it is away.
+pub(crate) enum News {
+    /// It holds jobs, as many as it asked for, and this is the last of them: the next pick can begin there at once, while
+    /// these are being read.
+    Full(Cursor),
+    Picked(Picked),
+}
 
 /// Jobs that a lane holds, and where it waits for what becomes of them.
 pub(crate) struct Picked {
@@ -75,18 +84,25 @@ pub(crate) struct Wanted {
 pub(crate) async fn hold(
     shared: &Arc<Shared>,
     wanted: Wanted,
-    picked: &mpsc::Sender<Picked>,
+    news: &mpsc::Sender<News>,
 ) -> Result<(usize, Duration)> {
     let client = pool::get(&shared.lane_pool, "claiming jobs").await?;
     let start = Instant::now();
-    let jobs = match pick(shared, &client, &wanted).await {
-        Ok(jobs) => jobs,
+    let picked = match pick(shared, &client, &wanted).await {
+        Ok(rows) => {
+            let took = start.elapsed();
+            read(shared, &client, &rows, wanted.count, news).await.map(|jobs| (jobs, took))
+        }
+        Err(error) => Err(error),
+    };
+    let (jobs, took) = match picked {
+        Ok(picked) => picked,
         Err(error) => {
             discard(client);
             return Err(error);
         }
     };
-    let (count, took) = (jobs.len(), start.elapsed());
+    let count = jobs.len();
     if jobs.is_empty() {
         if client.batch_execute("commit").await.is_err() {
             discard(client);
@@ -94,7 +110,8 @@ pub(crate) async fn hold(
         return Ok((0, took));
     }
     let (settle, settlement) = oneshot::channel();
-    let sent = picked.send(Picked { lane: wanted.lane, is_full: count == wanted.count, jobs, settle }).await;
+    let picked = Picked { lane: wanted.lane, is_full: count == wanted.count, jobs, settle };
+    let sent = news.send(News::Picked(picked)).await;
     // Both ends are in one loop; if it is gone, so are the jobs.
     let (Ok(()), Ok(settlement)) = (sent, settlement.await) else {
         discard(client);
@@ -116,7 +133,7 @@ fn discard(client: Object) {
     drop(Object::take(client));
 }
 
-async fn pick(shared: &Shared, client: &Object, wanted: &Wanted) -> Result<Vec<Arc<Job>>> {
+async fn pick(shared: &Shared, client: &Object, wanted: &Wanted) -> Result<Vec<Row>> {
     let forbidden = shared.forbidden_flags.now().await;
     let now = shared.local_now();
     let limit = i64::try_from(wanted.count).unwrap_or(i64::MAX);
@@ -134,8 +151,23 @@ async fn pick(shared: &Shared, client: &Object, wanted: &Wanted) -> Result<Vec<A
     let (begun, rows) =
         join(client.batch_execute(BEGIN), shared.query(client, &shared.sql.pick_jobs, &parameters)).await;
     begun.map_err(failed)?;
-    let rows = rows.map_err(failed)?;
-    claim::read_picked(shared, client, &rows).await
+    rows.map_err(failed)
+}
+
+/// Reads what was picked, and tells first where the next pick can begin: reading takes a while.
+async fn read(
+    shared: &Shared,
+    client: &Object,
+    rows: &[Row],
+    asked: usize,
+    news: &mpsc::Sender<News>,
+) -> Result<Vec<Arc<Job>>> {
+    if let Some(last) = rows.last().filter(|_| rows.len() == asked) {
+        // If the loop is gone, so are the jobs.
+        let _ = news.send(News::Full(claim::read_cursor(last)?)).await;
+        tokio::task::yield_now().await;
+    }
+    claim::read_picked(shared, client, rows).await
 }
 
 fn failed(error: tokio_postgres::Error) -> Error {
@@ -216,7 +248,7 @@ pub(crate) struct Size {
 }
 
 /// A larger batch gains nothing more.
-const MOST: usize = 1000;
+const MOST: usize = 2000;
 
 impl Size {
     /// Work that nobody knows yet is taken as it can be begun at once.
@@ -269,11 +301,11 @@ mod tests {
     #[test]
     fn grows_while_all_is_done_early_and_shrinks_to_what_is_done_in_time() {
         let mut size = Size::new(4);
-        for expected in [8, 16, 32, 64, 128, 256, 512, 1000, 1000] {
+        for expected in [8, 16, 32, 64, 128, 256, 512, 1024, 2000, 2000] {
             size.learn(size.get(), size.get(), 0.1);
             assert_eq!(size.get(), expected);
         }
-        size.learn(1000, 300, 1.0);
+        size.learn(2000, 300, 1.0);
         assert_eq!(size.get(), 300);
         size.learn(300, 0, 1.0);
         assert_eq!(size.get(), 4);

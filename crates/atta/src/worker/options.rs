@@ -310,6 +310,9 @@ impl WorkerOptions {
                 "behind a pooler in transaction mode: no prepared statements, and polling without LISTEN"
             );
         }
+        // A pool that was given may have a pooler behind it that our own connections do not.
+        let utils_prepare = self.use_prepared.unwrap_or(is_direct && self.pool.is_none());
+        let utils = utils.with_prepared_statements(utils_prepare);
         // Tasks may have all connections of their pool for as long as they like, and the worker still works and lives.
         let own_pool = |size| match &config {
             Some(config) if is_direct => pool::worker_pool(config, size),

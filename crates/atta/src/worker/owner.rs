@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::backoff::Backoff;
 use super::batches::{Batch, Batches, Kept};
-use super::hold::{self, Cursor, Durations, Picked, Settlement, Size, Wanted};
+use super::hold::{self, Cursor, Durations, News, Picked, Settlement, Size, Wanted};
 use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES};
 use super::plan::Plan;
 use super::run::{Claim, Finished, Outcome};
@@ -62,6 +62,8 @@ pub(super) enum Mode {
 struct Source {
     /// There may be due jobs.
     more: bool,
+    /// The last claim brought all that it asked for, so that another can go at the same time as the next.
+    is_rich: bool,
     /// Lanes of this kind that are away to claim.
     away: usize,
     not_before: Option<Instant>,
@@ -99,8 +101,8 @@ pub(super) struct Owner {
     /// Back from a slot and not yet on a lane.
     to_release: Vec<Finished>,
     release_at: Option<Instant>,
-    picked_sender: mpsc::Sender<Picked>,
-    picked: mpsc::Receiver<Picked>,
+    news_sender: mpsc::Sender<News>,
+    news: mpsc::Receiver<News>,
     batches: Batches,
     next_lane: u64,
     size: Size,
@@ -133,7 +135,8 @@ impl Owner {
         let list = Arc::new(RunList::default());
         let (finished_sender, finished) = mpsc::channel(slots::CHUNKS_AHEAD);
         let slots = slots::start(&shared, shared.slots, &list, &finished_sender);
-        let (picked_sender, picked) = mpsc::channel(HOLDING_LANES);
+        // Two from each lane at the most.
+        let (news_sender, news) = mpsc::channel(2 * HOLDING_LANES);
         Owner {
             shutdown: Shutdown::new(&worker.plan),
             plan: worker.plan.clone(),
@@ -152,8 +155,8 @@ impl Owner {
             reserved: 0,
             to_release: Vec::new(),
             release_at: None,
-            picked_sender,
-            picked,
+            news_sender,
+            news,
             batches: Batches::default(),
             next_lane: 0,
             durations: Durations::default(),
@@ -182,7 +185,7 @@ impl Owner {
             tokio::select! {
                 Some(errand) = self.lanes.join_next() => self.on_errand(errand),
                 Some(finished) = self.finished.recv() => self.on_finished(finished),
-                Some(picked) = self.picked.recv() => self.on_picked(picked),
+                Some(news) = self.news.recv() => self.on_news(news),
                 Some(wake) = self.wakes.recv() => self.on_wake(wake),
                 () = tokio::time::sleep_until(timer.into()) => self.on_timer(),
                 () = self.shared.stop.cancelled(), if !self.shutdown.has_begun() => self.begin_shutdown(),
@@ -228,7 +231,7 @@ impl Owner {
 
     fn send_durable(&mut self, release: Vec<Finished>, asked: usize) {
         if asked > 0 {
-            self.durable.more = false;
+            self.durable.more = self.durable.is_rich;
             self.reserved += asked;
             self.shared.events.send(|| WorkerEvent::ClaimStarted);
         }
@@ -250,10 +253,10 @@ impl Owner {
         let task_identifiers = self.tasks(|is_slow| !is_slow);
         let lane = self.next_lane;
         let wanted = Wanted { lane, count: asked, task_identifiers, from };
-        let (shared, picked) = (self.shared.clone(), self.picked_sender.clone());
+        let (shared, news) = (self.shared.clone(), self.news_sender.clone());
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.lanes.spawn(async move {
-            let picked = hold::hold(&shared, wanted, &picked).await;
+            let picked = hold::hold(&shared, wanted, &news).await;
             Errand::Held { lane, asked, from, picked }
         });
     }
@@ -277,13 +280,18 @@ impl Owner {
             && self.running.len() < self.shared.slots
     }
 
-    /// How many jobs may be claimed durably now.
+    /// How many jobs may be claimed durably now: as many as there is room for, and none before half of the local queue
+    /// has gone, since few at a time cost almost as much as many.
     fn room(&self, now: Instant) -> usize {
         let pick_first = self.pick_first_until.is_some_and(|time| time > now);
         if !self.durable.may_claim(now) || pick_first || self.shutdown.has_begun() || self.error.is_some() {
             return 0;
         }
-        (self.shared.slots + self.plan.local_queue_size()).saturating_sub(self.running.len() + self.reserved)
+        let ahead = self.plan.local_queue_size();
+        let room = (self.shared.slots + ahead).saturating_sub(self.running.len() + self.reserved);
+        // Two claims at a time are quicker than one for all.
+        let most = self.shared.slots.max(ahead / 2);
+        if room > ahead / 2 { room.min(most) } else { 0 }
     }
 
     fn on_errand(&mut self, errand: Result<Errand, tokio::task::JoinError>) {
@@ -321,6 +329,7 @@ impl Owner {
     fn on_claimed(&mut self, asked: usize, jobs: Vec<Job>, took: Duration) {
         self.durable.errors = Backoff::default();
         let count = jobs.len();
+        self.durable.is_rich = count == asked;
         if count == asked {
             self.durable.more = true;
         } else {
@@ -343,6 +352,16 @@ impl Owner {
         }
     }
 
+    fn on_news(&mut self, news: News) {
+        match news {
+            News::Full(last) => {
+                self.cursor = last;
+                self.held.more = true;
+            }
+            News::Picked(picked) => self.on_picked(picked),
+        }
+    }
+
     fn on_picked(&mut self, Picked { lane, is_full, jobs, settle }: Picked) {
         self.count_picked(jobs.len(), is_full);
         if self.shutdown.has_begun() {
@@ -351,11 +370,6 @@ impl Owner {
             return;
         }
         self.in_vain = Backoff::default();
-        if let Some(last) = jobs.last() {
-            self.cursor = Cursor { priority: last.priority, run_at: Some(last.run_at), place: last.place };
-        }
-        // A full batch: the other lane can pick the next while this one runs.
-        self.held.more |= is_full;
         let jobs = self.batches.without_known(jobs);
         self.list.push_held(&jobs, lane);
         let (began, finished) = (Instant::now(), Vec::with_capacity(jobs.len()));

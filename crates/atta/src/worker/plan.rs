@@ -15,7 +15,7 @@ use crate::testing::Clock;
 /// Claims ahead of the slots.
 #[derive(Clone, Debug)]
 pub struct LocalQueueConfig {
-    /// How many jobs beyond those that run. At least 1.
+    /// How many jobs beyond those that run. At least 1. The next are claimed when half of them have gone.
     pub size: usize,
     /// How long a job may wait here before it is given back. Default: 5 minutes.
     pub ttl: Duration,

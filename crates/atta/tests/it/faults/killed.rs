@@ -33,7 +33,7 @@ impl Fleet {
 #[tokio::test]
 async fn all_that_a_killed_worker_had_runs_again() {
     let db = Database::migrated().await;
-    let mut fleet = Fleet::start(&db, |setup| setup.local_queue = 4).await;
+    let mut fleet = Fleet::start(&db, |setup| setup.local_queue = 8).await;
     let in_line = || JobSpecBuilder::new().queue_name("line");
     let running = fleet.add(1, JobSpec::default()).await;
     let first_in_line = fleet.add(1, in_line()).await;
@@ -45,7 +45,7 @@ async fn all_that_a_killed_worker_had_runs_again() {
     }
     let second_in_line = fleet.add(0, in_line()).await;
     let third_in_line = fleet.add(0, in_line()).await;
-    fleet.ledger.counted("the local queue to be full", LOCKED_JOBS, 7).await;
+    fleet.ledger.counted("the local queue to have them", LOCKED_JOBS, 7).await;
     let dead = fleet.ledger.runs().await[0].worker_id.clone();
 
     let heir = Running::start(fleet.setup.options()).await;

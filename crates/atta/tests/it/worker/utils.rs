@@ -40,6 +40,30 @@ async fn many_jobs_come_back_in_their_order_with_their_names() {
     assert!(utils.add_raw_jobs(&[]).await.unwrap().is_empty());
 }
 
+/// A prepared statement outlives what it speaks of.
+#[tokio::test]
+async fn a_prepared_add_works_on_after_the_schema_was_replaced() {
+    let db = Database::migrated().await;
+    let utils = utils(&db).await.with_prepared_statements(true);
+    for n in 0..8 {
+        let job = utils.add_raw_job("t", json!({ "n": n }), JobSpec::default()).await.unwrap();
+        assert_eq!((job.task_identifier(), job.attempts()), ("t", 0));
+    }
+    let prepared = utils.pool().get().await.unwrap();
+    let count = prepared.query_one(
+        "select count(*) from pg_prepared_statements where statement like '-- Adds one job%'",
+        &[],
+    );
+    assert_eq!(count.await.unwrap().get::<_, i64>(0), 1);
+    drop(prepared);
+    db.client().await.batch_execute("drop schema graphile_worker cascade").await.unwrap();
+    let error = utils.add_raw_job("t", json!({}), JobSpec::default()).await.unwrap_err();
+    assert!(error.to_string().contains("adding"), "{error}");
+    utils.migrate().await.unwrap();
+    utils.add_raw_job("t", json!({}), JobSpec::default()).await.unwrap();
+    assert_eq!(utils.count_jobs().await.unwrap().ready, 1);
+}
+
 #[tokio::test]
 async fn unsafe_dedupe_is_refused_for_many_and_gives_back_the_one_that_is_there() {
     let db = Database::migrated().await;
