@@ -14,6 +14,7 @@ mod binary {
 pub(crate) use binary::{output, tasks};
 
 mod beside_node;
+mod connections;
 mod executables;
 mod hosts;
 mod javascript;
