@@ -15,6 +15,7 @@ pub(crate) use binary::{output, tasks};
 
 mod beside_node;
 mod connections;
+mod deploy;
 mod executables;
 mod hosts;
 mod javascript;
