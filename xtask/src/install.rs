@@ -81,6 +81,15 @@ pub(crate) fn node_packages() -> Result {
     run(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(&folder))
 }
 
+/// Python and pip: the tests of tasks in Python install a driver of the database, as its users do.
+pub(crate) fn python_packages() -> Result {
+    let has_pip = Command::new("python3").args(["-m", "pip", "--version"]).output();
+    if has_pip.is_ok_and(|asked| asked.status.success()) {
+        return Ok(());
+    }
+    packages("Python with pip", &["python3", "python3-pip"])
+}
+
 /// A folder that the user of a private server can reach too: the project's own may be closed to it.
 pub(crate) fn downloads() -> Result<PathBuf> {
     let folder = env::temp_dir().join("atta-xtask");

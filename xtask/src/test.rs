@@ -31,6 +31,7 @@ const OF_THE_SERVER: &[&str] = &[
 pub(crate) fn run(all_postgres: bool) -> Result {
     let binaries = install::postgres()?;
     install::node_packages()?;
+    install::python_packages()?;
     install::pgbouncer()?;
     install::faketime()?;
     check()?;

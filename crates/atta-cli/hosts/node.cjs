@@ -9,6 +9,7 @@
   "use strict";
 
   const { AsyncLocalStorage } = require("node:async_hooks");
+  const fs = require("node:fs");
   const { createRequire } = require("node:module");
   const net = require("node:net");
   const path = require("node:path");
@@ -223,52 +224,135 @@
     return added.map(({ job, payload }) => makeJob(job, job.task_identifier, payload));
   }
 
+  // Connections by the project's own pg.
+
+  /** The promise of a pool, once somebody asked for one. */
   let pool;
 
-  function makePool() {
-    let pg;
+  function findPg() {
     const places = [settings.folder, process.cwd()].filter(Boolean);
     for (const place of places) {
       try {
-        pg = createRequire(path.join(place, "noop.js"))("pg");
-        break;
+        return createRequire(path.join(place, "noop.js"))("pg");
       } catch (error) {
         if (error.code !== "MODULE_NOT_FOUND") throw error;
       }
     }
-    if (!pg) {
-      throw new Error("helpers.query and helpers.withPgClient need the package pg: run npm install pg in your project");
-    }
-    const made = new pg.Pool({ ...connectionOptions(settings.connection), max: Math.max(settings.concurrency, 10) });
-    made.on("error", (error) => log("error", undefined, `a connection of helpers.withPgClient: ${error.message}`));
-    return made;
+    const where = `run npm install pg in your project (looked from ${places.join(" and ")})`;
+    throw new Error(`helpers.query and helpers.withPgClient need the package pg: ${where}`);
   }
 
-  function connectionOptions(connection) {
-    if (connection === "") return process.env.DATABASE_URL ? { connectionString: process.env.DATABASE_URL } : {};
-    if (connection.includes("://") || !connection.includes("=")) return { connectionString: connection };
-    // key=value pairs, which pg does not read.
-    const options = {};
-    const names = { dbname: "database", hostaddr: "host", application_name: "application_name" };
-    for (const [, key, quoted, plain] of connection.matchAll(/(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))/g)) {
-      const value = quoted === undefined ? plain : quoted.replace(/\\(.)/g, "$1");
-      options[names[key] ?? key] = key === "port" ? Number(value) : value;
+  /** A pool by the first way that leads to the database. */
+  async function openPool() {
+    const pg = findPg();
+    let failure;
+    for (const { session, ...way } of waysToConnect(settings.connection)) {
+      const opened = new pg.Pool({ ...way, max: Math.max(settings.concurrency, 10) });
+      opened.on("error", (error) => log("warn", undefined, `an idle connection of helpers.query: ${error.message}`));
+      try {
+        const client = await opened.connect();
+        try {
+          await expectSession(client, session);
+        } finally {
+          client.release();
+        }
+        return opened;
+      } catch (error) {
+        await opened.end();
+        // With sslmode=prefer, what is wrong without TLS says more than that there is none.
+        if (!failure || /does not support SSL/.test(failure.message)) failure = error;
+      }
     }
-    return options;
+    throw failure;
+  }
+
+  /** Each server, with and without TLS, in the order in which libpq tries them: pg itself knows one way. */
+  function waysToConnect(text) {
+    if (text === "" || /^postgres(ql)?:\/\//.test(text)) {
+      const connectionString = text || process.env.DATABASE_URL;
+      return [connectionString ? { connectionString } : {}];
+    }
+    const pairs = {};
+    for (const [, key, quoted, plain] of text.matchAll(/(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))/gs)) {
+      pairs[key] = (quoted ?? plain).replace(/\\(.)/gs, "$1");
+    }
+    const list = (key) => (pairs[key] ?? "").split(",");
+    const [hosts, addresses, ports] = [list("host"), list("hostaddr"), list("port")];
+    return hosts.flatMap((host, index) => {
+      const way = {
+        host: addresses[index] || host || "localhost",
+        port: Number(ports[index] || ports[0] || 5432),
+        user: pairs.user,
+        password: pairs.password,
+        database: pairs.dbname,
+        options: pairs.options,
+        application_name: pairs.application_name,
+        connectionTimeoutMillis: Number(pairs.connect_timeout ?? 10) * 1000,
+        keepAlive: pairs.keepalives !== "0",
+        sslnegotiation: pairs.sslnegotiation,
+        session: pairs.target_session_attrs,
+      };
+      return host.startsWith("/") ? [{ ...way, ssl: false }] : tlsChoices(pairs, host).map((ssl) => ({ ...way, ssl }));
+    });
+  }
+
+  /** What libpq's sslmode means for pg. */
+  function tlsChoices(pairs, host) {
+    const mode = pairs.sslmode ?? (pairs.sslrootcert === "system" ? "verify-full" : "prefer");
+    if (mode === "disable") return [false];
+    const read = (file) => (file ? fs.readFileSync(file) : undefined);
+    const isGiven = pairs.sslcert && pairs.sslcertmode !== "disable";
+    const tls = {
+      rejectUnauthorized: mode.startsWith("verify-") || (mode !== "no-verify" && Boolean(pairs.sslrootcert)),
+      ca: pairs.sslrootcert === "system" ? undefined : read(pairs.sslrootcert),
+      crl: read(pairs.sslcrl),
+      cert: isGiven ? read(pairs.sslcert) : undefined,
+      key: isGiven ? read(pairs.sslkey ?? pairs.sslcert.replace(/\.[^./]*$/, "") + ".key") : undefined,
+      minVersion: pairs.ssl_min_protocol_version,
+      maxVersion: pairs.ssl_max_protocol_version,
+    };
+    // The name, also where the address is given.
+    if (net.isIP(host) === 0) tls.servername = host;
+    if (mode !== "verify-full") tls.checkServerIdentity = () => undefined;
+    if (mode === "prefer") return [tls, false];
+    return mode === "allow" ? [false, tls] : [tls];
+  }
+
+  /** Of several servers, only some may do: target_session_attrs. */
+  async function expectSession(client, session = "any") {
+    if (["any", "prefer-standby"].includes(session)) return;
+    const sql = "select pg_is_in_recovery() as standby, current_setting('transaction_read_only') = 'on' as read_only";
+    const { standby, read_only } = (await client.query(sql)).rows[0];
+    const is = { primary: !standby, standby, "read-write": !read_only, "read-only": read_only };
+    if (!is[session]) throw new Error(`the server is not ${session}`);
+  }
+
+  async function borrowClient() {
+    const opening = (pool ??= openPool());
+    try {
+      return await (await opening).connect();
+    } catch (error) {
+      // Next time, from the first way on. What the server itself refuses, it would refuse again.
+      if (pool === opening && error.severity === undefined) pool = undefined;
+      throw error;
+    }
   }
 
   async function withPgClient(callback) {
-    pool ??= makePool();
-    const client = await pool.connect();
-    let failure;
+    const client = await borrowClient();
+    let isSound = false;
     try {
-      return await callback(client);
-    } catch (error) {
-      failure = error;
-      throw error;
+      const result = await callback(client);
+      isSound = true;
+      return result;
     } finally {
-      // A connection that was lost is not one to keep.
-      client.release(failure && failure.code === undefined ? failure : undefined);
+      // In whatever state a failed callback has left it. An open transaction is rolled back with its connection.
+      const isOpen = ["T", "E"].includes(client.getTransactionStatus?.());
+      if (isSound && isOpen) {
+        const told = "a callback of helpers.withPgClient ended within a transaction, which is rolled back";
+        log("warn", currentRun.getStore(), `${told}: commit it in the callback`);
+      }
+      client.release(!isSound || isOpen);
     }
   }
 

@@ -6,11 +6,14 @@ a time. One thread listens to the socket (file descriptor 3), one speaks: whatev
 
 import asyncio
 import contextvars
+import importlib
 import importlib.util
 import inspect
 import json
 import os
 import queue
+import re
+import select
 import socket as sockets
 import sys
 import threading
@@ -84,8 +87,11 @@ def message_of(error):
 
 
 def error_text(error):
-    """The message first, then where it came from."""
-    frames = traceback.format_exception(type(error), error, error.__traceback__)
+    """The message first, then where it came from; without the host's own part of the way."""
+    start = error.__traceback__
+    while start and start.tb_frame.f_code.co_filename.startswith(("atta-host.py", "<frozen importlib")):
+        start = start.tb_next
+    frames = traceback.format_exception(type(error), error, start)
     return cut(message_of(error) + "\n" + "".join(frames).rstrip(), LONGEST_ERROR)
 
 
@@ -323,9 +329,13 @@ class AsyncHelpers(Helpers):
         return added_jobs(await host.call(specs, preserve_run_at, asyncio.get_running_loop()))
 
     async def with_pg_client(self, callback):
+        if inspect.iscoroutinefunction(callback):
+            return await database.lend_async(callback)
         return await asyncio.to_thread(database.lend, callback)
 
     async def query(self, sql, values=None):
+        if hasattr(find_driver(), "AsyncConnection"):
+            return await database.lend_async(lambda connection: run_query_async(connection, sql, values))
         return await asyncio.to_thread(Helpers.query, self, sql, values)
 
 
@@ -348,47 +358,133 @@ def added_jobs(word):
     return [make_job(one["job"], one["job"]["task_identifier"], one["payload"]) for one in word["result"]]
 
 
+# Connections by the project's own psycopg.
+
+
+def rows_of(description, rows):
+    names = [column[0] for column in description]
+    return [Record(zip(names, row)) for row in rows]
+
+
 def run_query(connection, sql, values):
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
-        if cursor.description is None:
-            return []
-        names = [column[0] for column in cursor.description]
-        return [Record(zip(names, row)) for row in cursor.fetchall()]
+        return [] if cursor.description is None else rows_of(cursor.description, cursor.fetchall())
+
+
+async def run_query_async(connection, sql, values):
+    async with connection.cursor() as cursor:
+        await cursor.execute(sql, values)
+        return [] if cursor.description is None else rows_of(cursor.description, await cursor.fetchall())
+
+
+def find_driver():
+    for name in ("psycopg", "psycopg2"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+        except ImportError as error:
+            # It needs libpq, which the machine may not have.
+            cure = f"run {sys.executable} -m pip install '{name}{'[binary]' if name == 'psycopg' else '-binary'}'"
+            raise ImportError(f"{name} is installed and can't be loaded: {cure}") from error
+    need = "helpers.query and helpers.with_pg_client need psycopg"
+    local = os.path.abspath(os.path.join(".venv", "bin", "python"))
+    if os.path.exists(local) and os.path.dirname(local) != os.path.dirname(sys.executable):
+        raise ImportError(f"{need}, and this is not the Python of .venv: activate that, or set ATTA_PYTHON={local}")
+    raise ImportError(f"{need}: run {sys.executable} -m pip install 'psycopg[binary]'")
+
+
+def connection_text():
+    text = host.connection or os.environ.get("DATABASE_URL", "")
+    # A word of Node's, which the worker takes as well.
+    if "sslmode='no-verify'" in text:
+        text = re.sub(r"sslrootcert='(?:[^'\\]|\\.)*'", "", text.replace("sslmode='no-verify'", "sslmode='require'"))
+    return text
+
+
+def is_usable(connection):
+    """An idle connection on which the server has something to say has been ended by it."""
+    if connection.closed:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
+def is_in_transaction(connection):
+    return connection.info.transaction_status != 0
+
+
+TRANSACTION = "a callback of helpers.with_pg_client ended within a transaction, which is rolled back: commit it there"
 
 
 class Database:
-    """Connections of the project's own psycopg, for tasks that want one."""
+    """Connections for tasks that want one: as many as they use at a time."""
 
     def __init__(self):
         self._idle = queue.SimpleQueue()
+        self._idle_async = []
 
-    def _connect(self):
-        try:
-            import psycopg as driver
-        except ImportError:
+    def _borrow(self):
+        while True:
             try:
-                import psycopg2 as driver
-            except ImportError:
-                raise ImportError(
-                    "helpers.query and helpers.with_pg_client need psycopg: run pip install 'psycopg[binary]'"
-                ) from None
-        connection = driver.connect(host.connection or os.environ.get("DATABASE_URL", ""))
+                connection = self._idle.get_nowait()
+            except queue.Empty:
+                break
+            if is_usable(connection):
+                return connection
+            connection.close()
+        driver = find_driver()
+        connection = driver.connect(connection_text())
         connection.autocommit = True
+        # Behind a pooler, a prepared statement may be somebody else's.
+        connection.prepare_threshold = None
         return connection
 
     def lend(self, callback):
-        try:
-            connection = self._idle.get_nowait()
-        except queue.Empty:
-            connection = self._connect()
+        if inspect.iscoroutinefunction(callback):
+            raise TypeError("a coroutine as callback is for tasks that are coroutines: async def task(payload, helpers)")
+        connection = self._borrow()
         try:
             result = callback(connection)
         except BaseException:
-            # Whatever state it is in.
+            # Whatever state it is in; an open transaction is rolled back.
             connection.close()
             raise
-        self._idle.put(connection)
+        if is_in_transaction(connection):
+            log("warn", current_run.get(), TRANSACTION)
+            connection.close()
+        else:
+            self._idle.put(connection)
+        return result
+
+    async def _borrow_async(self):
+        while self._idle_async:
+            connection = self._idle_async.pop()
+            if is_usable(connection):
+                return connection
+            await connection.close()
+        driver = find_driver()
+        if not hasattr(driver, "AsyncConnection"):
+            raise TypeError("a coroutine as callback needs psycopg 3; psycopg2 takes a plain function")
+        connection = await driver.AsyncConnection.connect(connection_text(), autocommit=True)
+        connection.prepare_threshold = None
+        return connection
+
+    async def lend_async(self, callback):
+        connection = await self._borrow_async()
+        try:
+            result = await callback(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        if is_in_transaction(connection):
+            log("warn", current_run.get(), TRANSACTION)
+            await connection.close()
+        else:
+            self._idle_async.append(connection)
         return result
 
 
@@ -420,7 +516,10 @@ class Host:
     def hello(self, word):
         self.worker = word.get("worker")
         self.connection = word.get("connection", "")
-        self._threads = ThreadPoolExecutor(max(word.get("concurrency", 1), 1), "task")
+        concurrency = max(word.get("concurrency", 1), 1)
+        self._threads = ThreadPoolExecutor(concurrency, "task")
+        # What coroutines hand to a thread. asyncio's own has few of them on a small machine.
+        self.loop.set_default_executor(ThreadPoolExecutor(max(concurrency, 10), "helper"))
         if word["tasks"]:
             for place in (os.path.dirname(word["tasks"][0]["path"]), os.getcwd()):
                 if place not in sys.path:

@@ -9,7 +9,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use read::{Said, read};
-pub(crate) use worker::{Config, Dev, Init, LogFormat, Run};
+pub(crate) use worker::{CleanupChoice, Config, Dev, Init, LogFormat, Run};
 
 use crate::commands;
 

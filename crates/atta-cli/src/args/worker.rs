@@ -40,7 +40,16 @@ pub(crate) struct Run {
     pub(crate) schema_only: bool,
 
     /// Clean up, then exit: GC_TASK_IDENTIFIERS, GC_JOB_QUEUES, DELETE_PERMAFAILED_JOBS, with commas in between
-    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 1, conflicts_with_all = ["once", "watch"])]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_enum,
+        value_delimiter = ',',
+        num_args = 1,
+        ignore_case = true,
+        hide_possible_values = true,
+        conflicts_with_all = ["once", "watch"]
+    )]
     pub(crate) cleanup: Vec<CleanupChoice>,
 
     /// Connections of the pool, for tasks; the worker itself has up to six more [default: 10]
@@ -141,21 +150,24 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// See `atta::CleanupTask`; the names are Graphile's.
+/// See `atta::CleanupTask`; under Graphile Worker's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum CleanupChoice {
-    GcTaskIdentifiers,
-    GcJobQueues,
+    /// Delete the jobs that have no attempt left
     DeletePermafailedJobs,
+    /// Delete the tasks that no job is of
+    GcTaskIdentifiers,
+    /// Delete the queues that no job is in
+    GcJobQueues,
 }
 
 impl From<CleanupChoice> for atta::CleanupTask {
     fn from(choice: CleanupChoice) -> atta::CleanupTask {
         match choice {
+            CleanupChoice::DeletePermafailedJobs => atta::CleanupTask::DeletePermafailedJobs,
             CleanupChoice::GcTaskIdentifiers => atta::CleanupTask::GcTaskIdentifiers,
             CleanupChoice::GcJobQueues => atta::CleanupTask::GcJobQueues,
-            CleanupChoice::DeletePermafailedJobs => atta::CleanupTask::DeletePermafailedJobs,
         }
     }
 }

@@ -1,10 +1,10 @@
 //! `atta cleanup`: deletes what nobody needs any more.
 
 use atta::{CleanupTask, WorkerStatus};
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 
 use super::open::open;
-use crate::args::Connection;
+use crate::args::{CleanupChoice, Connection};
 use crate::output::ask::confirm;
 use crate::output::{Failure, count_of, print_json, print_styled};
 
@@ -33,30 +33,8 @@ pub(crate) struct Cleanup {
     json: bool,
 }
 
-/// See `atta::CleanupTask`; under Graphile Worker's names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "SCREAMING_SNAKE_CASE")]
-enum CleanupChoice {
-    /// Delete the jobs that have no attempt left
-    DeletePermafailedJobs,
-    /// Delete the tasks that no job is of
-    GcTaskIdentifiers,
-    /// Delete the queues that no job is in
-    GcJobQueues,
-}
-
-impl CleanupChoice {
-    fn task(self) -> CleanupTask {
-        match self {
-            CleanupChoice::DeletePermafailedJobs => CleanupTask::DeletePermafailedJobs,
-            CleanupChoice::GcTaskIdentifiers => CleanupTask::GcTaskIdentifiers,
-            CleanupChoice::GcJobQueues => CleanupTask::GcJobQueues,
-        }
-    }
-}
-
 pub(crate) async fn run(args: Cleanup, connection: &Connection) -> Result<(), Failure> {
-    let mut tasks: Vec<CleanupTask> = args.what.iter().map(|choice| choice.task()).collect();
+    let mut tasks: Vec<CleanupTask> = args.what.iter().map(|choice| (*choice).into()).collect();
     if tasks.is_empty() {
         tasks = vec![CleanupTask::GcTaskIdentifiers, CleanupTask::GcJobQueues];
     }

@@ -1,6 +1,5 @@
 //! `atta dev`: the worker with a PostgreSQL of its own.
 
-use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -8,7 +7,8 @@ use crate::args::{Dev, Run};
 use crate::commands::run::{self, Signals};
 use crate::dev::{Home, Server, be_guard, reset};
 use crate::logging;
-use crate::output::Failure;
+use crate::output::ask::confirm;
+use crate::output::{Failure, note};
 use crate::settings::{Origin, Settings};
 
 pub(crate) async fn run(settings: Settings, args: Dev) -> Result<ExitCode, Failure> {
@@ -27,13 +27,13 @@ pub(crate) async fn run(settings: Settings, args: Dev) -> Result<ExitCode, Failu
     let signals = Signals::watch()?;
     let entering = home.clone();
     let server = blocking(move || Server::enter(&entering)).await?;
-    say(&greeting(&server, &settings));
+    note(&greeting(&server, &settings));
     let settings = Settings { connection: Some(server.url.clone()), ..settings };
     let worked = run::work(settings, Run { watch: true, ..args.run }, signals).await;
     // However that ended, the server is left in good order.
     let has_stopped = blocking(move || server.leave(&home)).await?;
     if !has_stopped {
-        say("PostgreSQL stays up for the other `atta dev` in this folder.");
+        note("PostgreSQL stays up for the other `atta dev` in this folder.");
     }
     worked
 }
@@ -55,22 +55,8 @@ fn refuse_connection(settings: &Settings) -> Result<(), Failure> {
 }
 
 fn start_afresh(home: &Home, is_sure: bool) -> Result<(), Failure> {
-    if !is_sure && !confirm("Delete the PostgreSQL server in .atta, with all data and jobs in it?")? {
-        return Err(Failure::new("nothing was deleted"));
-    }
+    confirm("delete the PostgreSQL server in .atta, with all data and jobs in it", is_sure)?;
     reset(home)
-}
-
-fn confirm(question: &str) -> Result<bool, Failure> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::new("not deleting anything without being sure").with_hint("say --yes"));
-    }
-    say_without_end(&format!("{question} [y/N] "));
-    let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|error| Failure::new(format!("can't read the answer: {error}")))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn greeting(server: &Server, settings: &Settings) -> String {
@@ -92,14 +78,4 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| Failure::new(format!("looking after the server panicked: {error}")))?
-}
-
-fn say(text: &str) {
-    say_without_end(&format!("{text}\n"));
-}
-
-fn say_without_end(text: &str) {
-    let mut stderr = std::io::stderr().lock();
-    // Nobody is left to tell.
-    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }

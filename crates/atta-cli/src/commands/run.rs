@@ -122,23 +122,15 @@ pub(crate) fn existing(settings: &Settings) -> Result<&Settings, Failure> {
 struct Database {
     settings: ConnectionSettings,
     schema: Schema,
-    /// For the clients of hosted tasks: as the user wrote it, if it is a URL.
-    url: String,
 }
 
 impl Database {
     fn find(settings: &Settings) -> Result<Database, Failure> {
         let said = Connection { connection: settings.connection.clone(), schema: settings.schema.clone() };
-        let found = connect::settings(&said)?;
-        let url = settings.connection.clone().filter(|text| text.contains("://"));
-        Ok(Database {
-            url: url.unwrap_or_else(|| found.to_string_with_password()),
-            settings: found,
-            schema: Schema::new(settings.schema.as_str())?,
-        })
+        Ok(Database { settings: connect::settings(&said)?, schema: Schema::new(settings.schema.as_str())? })
     }
 
-    /// The connection string for the library.
+    /// The connection string for the library, and for the clients of hosted tasks: it needs no environment.
     fn text(&self) -> String {
         self.settings.to_string_with_password()
     }

@@ -67,7 +67,7 @@ impl File {
                 )));
             }
         };
-        let mut file: File = toml::from_str(&text).map_err(|error| explain(path, &error.to_string()))?;
+        let mut file: File = toml::from_str(&text).map_err(|error| explain(path, &text, &error))?;
         file.resolve_paths(path);
         Ok(file)
     }
@@ -82,13 +82,26 @@ impl File {
     }
 }
 
-fn explain(path: &Path, error: &str) -> Failure {
-    let failure =
-        Failure::new(format!("the settings file {} is wrong: {}", path.display(), error.trim_end()));
+fn explain(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
+    let shown = path.display();
+    let failure = Failure::new(format!("the settings file {shown} is wrong: {}", describe(text, error)));
     let is_code = path.extension().is_some_and(|extension| extension != "toml");
     failure.with_hint(if is_code {
-        "atta's settings are TOML, not code; docs/settings.md has all keys"
+        "atta's settings are TOML, not code; `atta config -C /dev/null` shows all keys, with their defaults"
     } else {
-        "docs/settings.md has all keys"
+        "`atta config -C /dev/null` shows all keys, with their defaults"
     })
+}
+
+/// With the line itself, unless there may be a password in it.
+fn describe(text: &str, error: &toml::de::Error) -> String {
+    let start = error.span().map_or(0, |span| span.start.min(text.len()));
+    let before = text.get(..start).unwrap_or_default();
+    let line = before.matches('\n').count();
+    let is_secret =
+        text.lines().nth(line).is_some_and(|line| line.contains("connection") || line.contains("://"));
+    match is_secret {
+        true => format!("line {}: {}", line + 1, error.message().lines().next().unwrap_or_default()),
+        false => error.to_string().trim_end().to_owned(),
+    }
 }

@@ -1,9 +1,10 @@
 //! A task that is a program, started anew for each job, by Graphile Worker's protocol: the job in the environment, the
 //! payload as JSON on standard input, and the exit code for an answer.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,10 +50,7 @@ impl Executable {
         limit: Option<Duration>,
     ) -> Result<(), TaskError> {
         let job = ctx.job();
-        let mut child = self
-            .spawn(job)
-            .await
-            .map_err(|error| TaskError::new(format!("can't start {}: {error}", self.path.display())))?;
+        let mut child = self.spawn(job).await.map_err(|error| TaskError::new(self.explain(&error)))?;
         let group = self.guard.watch(child.id());
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let tail = Tail::default();
@@ -124,6 +122,28 @@ impl Executable {
         command.spawn()
     }
 
+    /// The system says "no such file" of the program that a script's first line names, as if it meant the script.
+    fn explain(&self, error: &io::Error) -> String {
+        let told = format!("can't start {}: {error}", self.path.display());
+        let interpreter = first_line(&self.path).and_then(|line| line.strip_prefix("#!").map(str::to_owned));
+        match (error.kind(), interpreter) {
+            (io::ErrorKind::NotFound, Some(line)) if line.ends_with('\r') => {
+                format!(
+                    "{told} (its lines end with CR LF, as on Windows, and the first must not: #!{})",
+                    line.trim()
+                )
+            }
+            (io::ErrorKind::NotFound, Some(line)) if self.path.exists() => {
+                format!("{told} (is there the program that its first line names? #!{})", line.trim())
+            }
+            (io::ErrorKind::NotFound, _) if !self.path.exists() => {
+                format!("{told} (it has gone since the start)")
+            }
+            (io::ErrorKind::PermissionDenied, _) => format!("{told} (may this user execute it? chmod +x)"),
+            _ => told,
+        }
+    }
+
     fn command(&self, mut command: Command, job: &Job) -> Command {
         command
             .env("GRAPHILE_WORKER_PAYLOAD_FORMAT", "json")
@@ -178,6 +198,15 @@ impl Executable {
         }
         child.wait().await.map(|status| (status, told))
     }
+}
+
+/// With whatever ends it but the line feed.
+fn first_line(path: &Path) -> Option<String> {
+    let mut start = Vec::new();
+    // As much as the system looks at.
+    File::open(path).ok()?.take(256).read_to_end(&mut start).ok()?;
+    let line = start.split(|byte| *byte == b'\n').next()?;
+    String::from_utf8(line.to_vec()).ok()
 }
 
 /// The payload as Graphile Worker sends it: one object with one member, on one line.

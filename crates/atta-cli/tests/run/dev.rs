@@ -113,7 +113,11 @@ async fn nothing_is_left_behind_by_a_kill_and_data_stay_until_a_reset() {
     end(again).await;
 
     let unsure = folder.atta(&["dev", "--reset"]);
-    assert!(unsure.code == 2 && unsure.err.contains("hint: say --yes"), "{}", unsure.err);
+    assert!(
+        unsure.code == 2 && unsure.err.contains("hint: there is no terminal to ask on; say --yes"),
+        "{}",
+        unsure.err
+    );
     let afresh = dev(&folder, "log.3", &["--reset", "--yes"]).await;
     assert_eq!(connect(&folder).await.query_one(jobs, &[]).await.unwrap().get::<_, i64>(0), 0);
     end(afresh).await;

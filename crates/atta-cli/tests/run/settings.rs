@@ -89,6 +89,14 @@ fn what_is_wrong_in_the_file_is_named_with_its_line() {
             run.err
         );
     }
+    for text in [
+        "connection = 'postgres://me:s3cret@h/db\n",
+        "jobs = 1\nconnection = \"postgres://me:s3cret@h/db\" 5\n",
+    ] {
+        folder.write("atta.toml", text);
+        let run = folder.atta(&["config"]);
+        assert!(run.code == 2 && run.err.contains("line ") && !run.err.contains("s3cret"), "{}", run.err);
+    }
     let code = folder.atta(&["config", "-C", "graphile.config.js"]);
     assert!(code.err.contains("can't read the settings file graphile.config.js"), "{}", code.err);
     folder.write("graphile.config.js", "module.exports = {};");

@@ -199,3 +199,23 @@ pub(crate) async fn wait_for_end(pid: &str) {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_program_that_can_not_be_started_fails_with_the_likely_reason() {
+    let (db, client) = database().await;
+    let folder = Folder::new()
+        .program("elsewhere.sh", "#!/no/such/shell -e\nexit 0\n")
+        .program("from_windows.sh", "#!/bin/sh\r\nexit 0\r\n")
+        .program("by_a_folder.sh", "#!/tmp\nexit 0\n");
+    for (task, reason) in [
+        ("elsewhere", "(is there the program that its first line names? #!/no/such/shell -e)"),
+        ("from_windows", "(its lines end with CR LF, as on Windows, and the first must not: #!/bin/sh)"),
+        ("by_a_folder", "(may this user execute it? chmod +x)"),
+    ] {
+        add(&client, task, "{}").await;
+        run_once(&db, &folder).await;
+        let error = last_error(&client).await;
+        assert!(error.starts_with("can't start /") && error.ends_with(reason), "{error}");
+        client.batch_execute("truncate graphile_worker._private_jobs").await.unwrap();
+    }
+}

@@ -14,6 +14,8 @@ mod binary {
 pub(crate) use binary::{output, tasks};
 
 mod beside_node;
+mod connections;
+mod deploy;
 mod executables;
 mod hosts;
 mod javascript;

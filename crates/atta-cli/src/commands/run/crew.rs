@@ -238,7 +238,7 @@ pub(super) fn tasks_settings(settings: &Settings, database: &Database) -> Result
         time_limit: settings.time_limit,
         time_limits: settings.time_limits.clone().into_iter().collect(),
         kill_after: settings.kill_after,
-        connection: database.url.clone(),
+        connection: database.text(),
         schema: settings.schema.clone(),
         concurrency: settings.jobs,
     })
