@@ -5,14 +5,14 @@
 
 mod growth;
 mod report;
-mod server;
+pub(crate) mod server;
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::{Result, cargo, install, root, say};
 use report::Samples;
-use server::Server;
+use server::{BENCH_SETTINGS, Server};
 
 /// How many single jobs tell the latency, and how many scheduled ones the lateness.
 const PINGS: usize = 500;
@@ -164,7 +164,7 @@ pub(crate) fn run(words: &[&str]) -> Result {
     }
     build(&contenders)?;
     let start = Instant::now();
-    let server = Server::start(binaries)?;
+    let server = Server::start(binaries, &BENCH_SETTINGS)?;
     let measured = measure(&server, &options, &contenders);
     let takes_part = contenders.iter().any(|one| one.name == ATTA);
     let growth = if takes_part { growth::measure(&server) } else { Ok(Vec::new()) };
@@ -189,15 +189,20 @@ fn build(contenders: &[Contender]) -> Result {
         if !contenders.iter().any(is_wanted) {
             continue;
         }
-        let mut command = cargo();
-        command
-            .args(["build", "--release", "--quiet", "--manifest-path"])
-            .arg(root().join("bench").join(package).join("Cargo.toml"))
-            .arg("--target-dir")
-            .arg(root().join("target/bench"));
-        crate::run(&mut command)?;
+        build_package(package)?;
     }
     Ok(())
+}
+
+/// Builds a package in `bench/`, by its folder.
+pub(crate) fn build_package(package: &str) -> Result {
+    let mut command = cargo();
+    command
+        .args(["build", "--release", "--quiet", "--manifest-path"])
+        .arg(root().join("bench").join(package).join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(root().join("target/bench"));
+    crate::run(&mut command)
 }
 
 /// In turns: every contender does one kind of work before the next kind, and all of it again in the next round, so
@@ -270,10 +275,7 @@ fn one_turn(
 
 fn harness(program: Program, setting: &str) -> Command {
     let mut command = match program {
-        Program::Rust(package) => {
-            let name = format!("bench-{}", package.replace('_', "-"));
-            Command::new(root().join("target/bench/release").join(name))
-        }
+        Program::Rust(package) => binary(package),
         Program::Node | Program::Pgbench => {
             let mut command = node();
             command.arg(root().join("bench/node/harness.js"));
@@ -282,6 +284,12 @@ fn harness(program: Program, setting: &str) -> Command {
     };
     command.arg(setting);
     command
+}
+
+/// The program of a package in `bench/` that was built before.
+pub(crate) fn binary(package: &str) -> Command {
+    let name = format!("bench-{}", package.replace('_', "-"));
+    Command::new(root().join("target/bench/release").join(name))
 }
 
 /// Node as npm ships it, with the packages that the tests have too.
@@ -293,7 +301,7 @@ fn node() -> Command {
 }
 
 /// What a command printed; its complaints if it failed.
-fn output(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
         return Err(format!("{}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim()));
@@ -302,7 +310,7 @@ fn output(command: &mut Command) -> Result<String> {
 }
 
 /// The numbers of a flat JSON object, such as a harness prints.
-fn numbers(line: &str) -> Result<Vec<(String, f64)>> {
+pub(crate) fn numbers(line: &str) -> Result<Vec<(String, f64)>> {
     let pair = |text: &str| {
         let (key, value) = text.split_once(':')?;
         Some((key.trim().trim_matches('"').to_owned(), value.trim().parse().ok()?))

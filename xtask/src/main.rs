@@ -9,6 +9,7 @@ mod demo;
 mod fuzz;
 mod install;
 mod postgres;
+mod soak;
 mod test;
 
 use std::env;
@@ -24,6 +25,8 @@ Usage: cargo xtask COMMAND
   chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
   fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said
   bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md
+  soak [--minutes N] [--rate N] [--out FILE.svg]   two hours at half of full speed, drawn as docs/soak.svg; exit 1 if
+                          anything grows. soak --plot FILE.csv [--out FILE.svg] draws the samples of a soak anew
 ";
 
 type Result<T = (), E = String> = std::result::Result<T, E>;
@@ -44,6 +47,11 @@ fn main() -> ExitCode {
         },
         ["chaos", options @ ..] => chaos::run(options),
         ["bench", options @ ..] => bench::run(options),
+        ["soak", options @ ..] => match soak::run(options) {
+            Ok(soak::Ended::Flat) => Ok(()),
+            Ok(soak::Ended::NotFlat) => return ExitCode::from(1),
+            Err(error) => Err(error),
+        },
         ["help" | "--help" | "-h"] => {
             say(USAGE);
             Ok(())

@@ -1,4 +1,4 @@
-//! The benchmark's PostgreSQL: a private one with durable commits, as in production, unlike that of the tests.
+//! The PostgreSQL of benchmark and soak: a private one with durable commits, as in production, unlike that of the tests.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,8 @@ use atta_cluster::{Binaries, Cluster};
 use super::output;
 use crate::{Result, root};
 
-const SETTINGS: [&str; 5] = [
+/// What the benchmark sets, so that no checkpoint hits one contender and spares another.
+pub(crate) const BENCH_SETTINGS: [&str; 5] = [
     "shared_buffers=256MB",
     "max_wal_size=4GB",
     // Only the checkpoints that we ask for.
@@ -31,7 +32,7 @@ rm -rf -- "$1"
 "#;
 
 #[derive(Debug)]
-pub(super) struct Server {
+pub(crate) struct Server {
     binaries: Binaries,
     cluster: Cluster,
     /// A shell at the other end of a pipe that only we hold open.
@@ -39,43 +40,43 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn start(binaries: Binaries) -> Result<Server> {
+    pub(crate) fn start(binaries: Binaries, settings: &[&str]) -> Result<Server> {
         let folder = std::env::temp_dir().join(format!("atta-bench-{}", std::process::id()));
         let guard = guard(&folder)?;
-        let cluster = Cluster::start(&binaries, &folder, &SETTINGS).map_err(|error| error.to_string())?;
+        let cluster = Cluster::start(&binaries, &folder, settings).map_err(|error| error.to_string())?;
         Ok(Server { binaries, cluster, guard })
     }
 
-    pub(super) fn stop(mut self) -> Result {
+    pub(crate) fn stop(mut self) -> Result {
         let stopped = self.cluster.stop().map_err(|error| error.to_string());
         drop(self.guard.stdin.take());
         self.guard.wait().map_err(|error| format!("waiting for the guard of the server: {error}"))?;
         stopped
     }
 
-    pub(super) fn url(&self, database: &str) -> String {
+    pub(crate) fn url(&self, database: &str) -> String {
         self.cluster.url(database)
     }
 
-    pub(super) fn create_database(&self, name: &str) -> Result {
+    pub(crate) fn create_database(&self, name: &str) -> Result {
         self.psql("postgres", &["-c", &format!("create database {name}")]).map(|_| ())
     }
 
     /// Empties the tables and puts that many jobs into them.
-    pub(super) fn fill(&self, database: &str, file: &str, jobs: usize) -> Result {
+    pub(crate) fn fill(&self, database: &str, file: &str, jobs: usize) -> Result {
         let path = root().join("bench").join(file);
         let jobs = format!("jobs={jobs}");
         self.psql(database, &["-v", &jobs, "-f", &path.display().to_string()]).map(|_| ())
     }
 
     /// How many bytes of WAL the server has ever written.
-    pub(super) fn wal_position(&self, database: &str) -> Result<f64> {
+    pub(crate) fn wal_position(&self, database: &str) -> Result<f64> {
         let bytes = self.psql(database, &["-c", "select pg_current_wal_lsn() - '0/0'::pg_lsn"])?;
         bytes.parse().map_err(|_| format!("a WAL position of {bytes:?}"))
     }
 
     /// The ceiling: seconds until all jobs are gone, without the time to connect.
-    pub(super) fn pgbench(&self, database: &str, jobs: usize) -> Result<f64> {
+    pub(crate) fn pgbench(&self, database: &str, jobs: usize) -> Result<f64> {
         let transactions = jobs.div_ceil(2000);
         let printed = output(
             self.binaries
@@ -97,15 +98,15 @@ impl Server {
     }
 
     /// The server's version.
-    pub(super) fn about(&self) -> Result<String> {
+    pub(crate) fn about(&self) -> Result<String> {
         self.psql("postgres", &["-c", "select 'PostgreSQL ' || current_setting('server_version')"])
     }
 
-    fn psql(&self, database: &str, args: &[&str]) -> Result<String> {
+    pub(crate) fn psql(&self, database: &str, args: &[&str]) -> Result<String> {
         output(self.psql_command(database).args(args))
     }
 
-    pub(super) fn psql_command(&self, database: &str) -> Command {
+    pub(crate) fn psql_command(&self, database: &str) -> Command {
         let mut command = self.binaries.command("psql");
         command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", &self.url(database)]);
         command

@@ -1,0 +1,101 @@
+//! The processes of `cargo xtask soak`: `full SECONDS` finds out what a worker and an adder do at most, `work` is the
+//! worker, `add RATE` adds so many jobs a second. The database is in `DATABASE_URL`.
+//!
+//! `work` and `add` answer each line of their input with one line of flat JSON, what they counted, and end in good order
+//! with their input: so they go with whoever started them. The line `stop` ends the adding; the answers go on.
+
+mod add;
+mod mix;
+mod tasks;
+
+use std::env;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atta::WorkerUtils;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+
+use add::Adder;
+use tasks::Tally;
+
+pub(crate) type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+#[tokio::main]
+async fn main() -> Result {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let url = env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
+    match words.as_slice() {
+        ["full", seconds] => full(&url, Duration::from_secs(seconds.parse()?)).await,
+        ["work"] => work(&url).await,
+        ["add", rate] => add(&url, rate.parse()?).await,
+        _ => Err("usage: full SECONDS | work | add RATE".into()),
+    }
+}
+
+/// Both in one process: the adder waits when the worker can't keep up, and so finds what the two can do at most.
+async fn full(url: &str, length: Duration) -> Result {
+    let tally = Arc::new(Tally::default());
+    let worker = tasks::worker(url, &tally).await?;
+    let handle = worker.handle();
+    let running = tokio::spawn(async move { worker.run().await });
+    let rate = add::full_speed(&WorkerUtils::connect(url)?, &tally, length).await;
+    // However it ended, the worker leaves in good order.
+    handle.request_shutdown();
+    running.await??;
+    println!("{{\"per_second\":{:.1}}}", rate?);
+    Ok(())
+}
+
+async fn work(url: &str) -> Result {
+    let tally = Arc::new(Tally::default());
+    let worker = tasks::worker(url, &tally).await?;
+    let handle = worker.handle();
+    let mut running = tokio::spawn(async move { worker.run().await });
+    let mut questions = questions();
+    loop {
+        tokio::select! {
+            question = questions.next_line() => match question? {
+                Some(_) => println!("{}", tally.tell()),
+                None => break,
+            },
+            ended = &mut running => {
+                ended??;
+                return Err("the worker ended by itself".into());
+            }
+        }
+    }
+    handle.request_shutdown();
+    Ok(running.await??)
+}
+
+async fn add(url: &str, rate: f64) -> Result {
+    let adder = Arc::new(Adder::new(WorkerUtils::connect(url)?, rate));
+    let mut adding = tokio::spawn(adder.clone().run());
+    let mut questions = questions();
+    loop {
+        tokio::select! {
+            question = questions.next_line() => match question?.as_deref() {
+                Some("stop") => break,
+                Some(_) => println!("{}", adder.tell()),
+                None => return Ok(()),
+            },
+            ended = &mut adding => {
+                ended??;
+                return Err("the adding ended by itself".into());
+            }
+        }
+    }
+    adder.stop();
+    adding.await??;
+    println!("{}", adder.tell());
+    while questions.next_line().await?.is_some() {
+        println!("{}", adder.tell());
+    }
+    Ok(())
+}
+
+fn questions() -> Lines<BufReader<Stdin>> {
+    BufReader::new(tokio::io::stdin()).lines()
+}

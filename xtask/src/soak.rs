@@ -1,0 +1,199 @@
+//! `cargo xtask soak`: a worker at half of its full speed for two hours, to see whether anything grows.
+//!
+//! One private PostgreSQL with the settings that it comes with, a worker and an adder (`bench/soak`), each a process of
+//! its own. First the full speed is found, in a database that is dropped again; then jobs are added at an even pace. Every
+//! ten seconds a [`sample`] goes into a file beside the picture, so that a soak that was cut short can still be drawn.
+//! [`verdict`] has the measures and the rule, [`plot`] the picture.
+
+mod harness;
+mod plot;
+mod sample;
+mod series;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::bench::server::Server;
+use crate::bench::{build_package, numbers, output};
+use crate::{Result, bench, install, root, say};
+use harness::Harness;
+use sample::Sampler;
+use series::{Log, Series};
+use verdict::{Judgement, Verdict};
+
+/// The folder in `bench/`.
+const PACKAGE: &str = "soak";
+const FULL_SPEED_DATABASE: &str = "full_speed";
+const FULL_SPEED_SECONDS: &str = "25";
+const DATABASE: &str = "soak";
+const SAMPLE_EVERY: Duration = Duration::from_secs(10);
+/// How long the worker may take for what is left when nothing is added any more; the last are due in ten seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Flat,
+    NotFlat,
+}
+
+/// The words after `soak`.
+#[derive(Clone, Debug, PartialEq)]
+struct Options {
+    minutes: f64,
+    /// Jobs a second, if it is not to be half of full speed.
+    rate: Option<f64>,
+    out: PathBuf,
+    /// Samples to draw, if there is nothing to be measured.
+    plot: Option<PathBuf>,
+}
+
+impl Options {
+    fn read(words: &[&str]) -> Result<Options> {
+        let out = root().join("docs/soak.svg");
+        let mut options = Options { minutes: 120.0, rate: None, out, plot: None };
+        for pair in words.chunks(2) {
+            match *pair {
+                ["--minutes", minutes] => options.minutes = positive(minutes)?,
+                ["--rate", rate] => options.rate = Some(positive(rate)?),
+                ["--out", file] => options.out = file.into(),
+                ["--plot", file] => options.plot = Some(file.into()),
+                _ => return Err(format!("cargo xtask soak does not know: {}", pair.join(" "))),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn positive(text: &str) -> Result<f64> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| format!("{text:?} is not a number above 0"))
+}
+
+/// Measures unless it is only to draw, draws, prints the table and judges.
+pub(crate) fn run(words: &[&str]) -> Result<Ended> {
+    let options = Options::read(words)?;
+    let samples = match &options.plot {
+        Some(file) => file.clone(),
+        None => measure(&options)?,
+    };
+    let series = Series::read(&samples)?;
+    let judgements = verdict::judge(&series)?;
+    draw(&options.out, &series, &judgements)?;
+    println!("{}", verdict::table(&judgements));
+    say(&format!("samples: {}, picture: {}", samples.display(), options.out.display()));
+    let is_flat = judgements.iter().all(|one| one.verdict == Verdict::Flat);
+    Ok(if is_flat { Ended::Flat } else { Ended::NotFlat })
+}
+
+fn draw(file: &Path, series: &Series, judgements: &[Judgement]) -> Result {
+    let picture = plot::svg(series, judgements);
+    std::fs::write(file, picture).map_err(|error| format!("writing {}: {error}", file.display()))
+}
+
+/// Gives back the file with the samples.
+fn measure(options: &Options) -> Result<PathBuf> {
+    let binaries = install::postgres()?;
+    build_package(PACKAGE)?;
+    let file = options.out.with_extension("csv");
+    let server = Server::start(binaries, &[])?;
+    let soaked = soak(&server, options, &file);
+    let stopped = server.stop();
+    soaked?;
+    stopped?;
+    Ok(file)
+}
+
+fn soak(server: &Server, options: &Options, file: &Path) -> Result {
+    let mut log = Log::create(file)?;
+    log.note("started", &server.psql("postgres", &["-c", "select current_date"])?)?;
+    log.note("server", &server.about()?)?;
+    log.note("cores", &thread::available_parallelism().map_or(0, usize::from).to_string())?;
+    let rate = match options.rate {
+        Some(rate) => rate,
+        None => {
+            let full = full_speed(server)?;
+            log.note("full_speed", &format!("{full:.0}"))?;
+            say(&format!("full speed: {full:.0} jobs/s, added and run at the same time"));
+            full / 2.0
+        }
+    };
+    log.note("rate", &format!("{rate:.0}"))?;
+    server.create_database(DATABASE)?;
+    let url = server.url(DATABASE);
+    let mut worker = Harness::start("worker", &["work"], &url)?;
+    // It answers once it has made the tables.
+    worker.ask("")?;
+    let adder = Harness::start("adder", &["add", &format!("{rate:.1}")], &url)?;
+    let mut sampler = Sampler::new(server, DATABASE, worker, adder)?;
+    say(&format!("{} minutes at {rate:.0} jobs/s; samples go to {}", options.minutes, file.display()));
+    take_samples(&mut sampler, &mut log, Duration::from_secs_f64(60.0 * options.minutes))?;
+    wind_up(sampler, &mut log)
+}
+
+/// Adds as much as can be run, for some seconds.
+fn full_speed(server: &Server) -> Result<f64> {
+    server.create_database(FULL_SPEED_DATABASE)?;
+    let mut command = bench::binary(PACKAGE);
+    command.args(["full", FULL_SPEED_SECONDS]).env("DATABASE_URL", server.url(FULL_SPEED_DATABASE));
+    let printed = output(&mut command).map_err(|error| format!("finding the full speed: {error}"))?;
+    server.psql("postgres", &["-c", &format!("drop database {FULL_SPEED_DATABASE}")])?;
+    let rate = numbers(&printed)?.into_iter().find(|(key, _)| key == "per_second");
+    rate.map(|(_, rate)| rate).ok_or_else(|| format!("the harness printed {printed:?}"))
+}
+
+fn take_samples(sampler: &mut Sampler<'_>, log: &mut Log, length: Duration) -> Result {
+    let began = Instant::now();
+    let mut next = SAMPLE_EVERY;
+    while next <= length {
+        thread::sleep(next.saturating_sub(began.elapsed()));
+        let sample = sampler.take()?;
+        say(&sample.line());
+        log.write(&sample)?;
+        next += SAMPLE_EVERY;
+    }
+    Ok(())
+}
+
+/// Nothing more is added; what there is must be run, and then nothing may be left.
+fn wind_up(mut sampler: Sampler<'_>, log: &mut Log) -> Result {
+    let (asked, rows) = sampler.stop_adding()?;
+    let began = Instant::now();
+    let completed = loop {
+        let completed = sampler.completed()?;
+        if completed >= rows || began.elapsed() > PATIENCE {
+            break completed;
+        }
+        thread::sleep(Duration::from_millis(200));
+    };
+    let left = sampler.end()?;
+    log.note("added", &format!("{asked:.0}"))?;
+    log.note("merged", &format!("{:.0}", asked - rows))?;
+    log.note("completed", &format!("{completed:.0}"))?;
+    log.note("left", &left)?;
+    say(&format!(
+        "{asked:.0} jobs added, {:.0} of them merged by their key; {completed:.0} completed",
+        asked - rows
+    ));
+    if completed != rows || left != "0" {
+        return Err(format!(
+            "{rows:.0} jobs were to be run and {completed:.0} were; {left} are in the table"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_have_defaults_and_limits() {
+        let options = Options::read(&["--minutes", "0.5", "--rate", "100"]).unwrap();
+        assert_eq!((options.minutes, options.rate), (0.5, Some(100.0)));
+        assert!(options.out.ends_with("docs/soak.svg"));
+        assert!(Options::read(&["--minutes", "0"]).is_err());
+        assert!(Options::read(&["--rate"]).is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! A process of the soak: it answers a line with a line of numbers, and ends with its input.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use super::PACKAGE;
+use crate::Result;
+use crate::bench::{binary, numbers};
+
+#[derive(Debug)]
+pub(super) struct Harness {
+    name: &'static str,
+    process: Child,
+    /// Nothing once it is to end.
+    questions: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Harness {
+    pub(super) fn start(name: &'static str, words: &[&str], url: &str) -> Result<Harness> {
+        let mut process = binary(PACKAGE)
+            .args(words)
+            .env("DATABASE_URL", url)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("starting the {name}: {error}"))?;
+        let questions = process.stdin.take();
+        let answers = process.stdout.take().ok_or_else(|| format!("the {name} has no output"))?;
+        Ok(Harness { name, process, questions, answers: BufReader::new(answers) })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it counted.
+    pub(super) fn ask(&mut self, question: &str) -> Result<Vec<(String, f64)>> {
+        let mut answer = String::new();
+        if let Some(questions) = &mut self.questions {
+            let asked = writeln!(questions, "{question}").and_then(|()| questions.flush());
+            asked
+                .and_then(|()| self.answers.read_line(&mut answer))
+                .map_err(|error| format!("asking the {}: {error}", self.name))?;
+        }
+        if answer.is_empty() {
+            return Err(format!("the {} has ended; above is what it said", self.name));
+        }
+        numbers(&answer)
+    }
+
+    /// Waits until it has left in good order.
+    pub(super) fn end(mut self) -> Result {
+        drop(self.questions.take());
+        let status =
+            self.process.wait().map_err(|error| format!("waiting for the {}: {error}", self.name))?;
+        if !status.success() {
+            return Err(format!("the {} did not end well: {status}", self.name));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Harness {
+    fn drop(&mut self) {
+        // It has ended already, or the soak has failed and its server is about to go.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
