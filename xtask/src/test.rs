@@ -28,6 +28,9 @@ const OF_THE_SERVER: &[&str] = &[
     "--skip=crontabs::",
 ];
 
+/// What a worker promises, whatever kind of claims it makes.
+const OF_THE_WORKER: &[&str] = &["--package=atta", "--test=it", "--", "worker::", "faults::"];
+
 pub(crate) fn run(all_postgres: bool) -> Result {
     let binaries = install::postgres()?;
     install::node_packages()?;
@@ -42,7 +45,8 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     if all_postgres {
         return on_every_version();
     }
-    tests(&binaries, &["--workspace"])
+    tests(&binaries, &["--workspace"], &[])?;
+    tests(&binaries, OF_THE_WORKER, &[("ATTA_TEST_CLAIMS", "durable")])
 }
 
 /// Format and lints: once as the tests are built, and once as most users build the library.
@@ -61,7 +65,7 @@ fn on_every_version() -> Result {
     let mut failed = Vec::new();
     for (major, version) in postgres::VERSIONS {
         say(&format!("==> PostgreSQL {major}"));
-        if let Err(error) = tests(&postgres::fetch(major, version)?, OF_THE_SERVER) {
+        if let Err(error) = tests(&postgres::fetch(major, version)?, OF_THE_SERVER, &[]) {
             failed.push(format!("PostgreSQL {major}: {error}"));
         }
     }
@@ -74,7 +78,7 @@ fn on_every_version() -> Result {
 }
 
 /// One server for all test processes of the run; it goes with us, however we end.
-fn tests(binaries: &Binaries, which: &[&str]) -> Result {
+fn tests(binaries: &Binaries, which: &[&str], settings: &[(&str, &str)]) -> Result {
     let cluster = Cluster::temporary(binaries).map_err(|error| error.to_string())?;
     let mut command = cargo();
     command
@@ -82,7 +86,8 @@ fn tests(binaries: &Binaries, which: &[&str]) -> Result {
         .args(which)
         .env("ATTA_TEST_SERVER", cluster.port().to_string())
         .env("ATTA_TEST_PG_BIN", binaries.folder())
-        .env("RUST_TEST_THREADS", TEST_THREADS);
+        .env("RUST_TEST_THREADS", TEST_THREADS)
+        .envs(settings.iter().copied());
     let tested = crate::run(&mut command);
     cluster.stop().map_err(|error| error.to_string())?;
     tested

@@ -7,6 +7,8 @@ use std::time::Duration;
 use atta::{Claims, LocalQueueConfig, WorkerContext, WorkerEvent, WorkerEvents, WorkerOptions, WorkerUtils};
 use serde::{Deserialize, Serialize};
 use testkit::{Database, Process, wait_for};
+
+use crate::worker::support::claims;
 use tokio_postgres::Client;
 
 /// Where a worker process finds its [`Setup`].
@@ -37,7 +39,7 @@ impl Setup {
             threshold: Duration::from_secs(2),
             grace: Duration::from_secs(30),
             poll: Duration::from_millis(200),
-            is_durable: false,
+            is_durable: claims() == Claims::Durable,
         }
     }
 

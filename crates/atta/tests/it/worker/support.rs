@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use atta::{Job, Worker, WorkerContext, WorkerHandle, WorkerOptions, WorkerUtils};
+use atta::{Claims, Job, Worker, WorkerContext, WorkerHandle, WorkerOptions, WorkerUtils};
 use testkit::Database;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -84,7 +84,16 @@ impl Reports {
 
 /// Options for a database, with a task `noop` that reports and succeeds.
 pub(crate) fn options(db: &Database) -> WorkerOptions {
-    WorkerOptions::default().database_url(db.url()).concurrency(4).max_pg_conn(6)
+    WorkerOptions::default().database_url(db.url()).concurrency(4).max_pg_conn(6).claims(claims())
+}
+
+/// Held claims, unless the tests are to run with durable ones: all that a worker promises holds for both.
+pub(crate) fn claims() -> Claims {
+    match std::env::var("ATTA_TEST_CLAIMS").as_deref() {
+        Err(_) | Ok("held") => Claims::Held,
+        Ok("durable") => Claims::Durable,
+        Ok(other) => panic!("ATTA_TEST_CLAIMS is held or durable, not {other:?}"),
+    }
 }
 
 /// Waits until no job is left.
