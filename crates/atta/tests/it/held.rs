@@ -157,10 +157,10 @@ async fn a_killer_among_good_jobs_ends_as_permanently_failed_and_they_all_comple
     let ledger = Ledger::make(&db).await;
     let utils = atta::WorkerUtils::connect(&db.url()).unwrap();
     let mut specs: Vec<RawJobSpec> =
-        (0..300).map(|_| RawJobSpec::new("work", json!({}), JobSpec::default()).unwrap()).collect();
+        (0..10_000).map(|_| RawJobSpec::new("work", json!({}), JobSpec::default()).unwrap()).collect();
     let killer = JobSpecBuilder::new().max_attempts(2).build();
-    specs.insert(150, RawJobSpec::new("work", json!({ "kills": true }), killer).unwrap());
-    let killer = utils.add_raw_jobs(&specs).await.unwrap()[150].id();
+    specs.insert(5000, RawJobSpec::new("work", json!({ "kills": true }), killer).unwrap());
+    let killer = utils.add_raw_jobs(&specs).await.unwrap()[5000].id();
     let setup = Setup { slots: 4, threshold: Duration::from_secs(1), ..Setup::new(&db) };
     let mut process = setup.spawn();
     let job = wait_for("the killer to be given up", || {
@@ -176,5 +176,39 @@ async fn a_killer_among_good_jobs_ends_as_permanently_failed_and_they_all_comple
     .await;
     assert!(job.last_error().unwrap().contains("died"), "{job:?}");
     ledger.counted("the good jobs to complete", JOBS, 1).await;
-    println!("{} runs for 300 good jobs", ledger.runs().await.len() - ledger.runs_of(killer).await.len());
+    let runs = ledger.runs().await.len() - ledger.runs_of(killer).await.len();
+    println!("{runs} runs for 10,000 good jobs");
+}
+
+#[tokio::test]
+async fn workers_that_are_killed_under_load_lose_nothing() {
+    const KILLS: usize = 6;
+    let db = Database::migrated().await;
+    let ledger = Ledger::make(&db).await;
+    let utils = atta::WorkerUtils::connect(&db.url()).unwrap();
+    let specs: Vec<RawJobSpec> = (0..2000)
+        .map(|n| RawJobSpec::new("work", json!({ "ms": n % 5 }), JobSpec::default()).unwrap())
+        .collect();
+    let setup = Setup { slots: 8, threshold: Duration::from_secs(1), ..Setup::new(&db) };
+    let mut fleet = [setup.spawn(), setup.spawn()];
+    for kill in 0..KILLS {
+        utils.add_raw_jobs(&specs).await.unwrap();
+        let process = &mut fleet[kill % 2];
+        ledger.started_in(process.id(), 50).await;
+        process.kill();
+        *process = setup.spawn();
+    }
+    ledger.counted("all jobs to be done", JOBS, 0).await;
+    let mut ended: std::collections::HashMap<i64, usize> = std::collections::HashMap::new();
+    for run in ledger.runs().await.iter().filter(|run| run.has_ended) {
+        *ended.entry(run.job_id).or_default() += 1;
+    }
+    let repeated = ended.values().filter(|times| **times > 1).count();
+    println!(
+        "{} jobs through {KILLS} kills: none lost, {repeated} ran to their end more than once",
+        ended.len()
+    );
+    assert_eq!(ended.len(), KILLS * specs.len(), "every job ran to its end");
+    // What ends and is not yet written down when its worker dies: at most what it had picked, each time.
+    assert!(repeated <= KILLS * 2000, "{repeated}");
 }
