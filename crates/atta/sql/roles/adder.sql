@@ -112,9 +112,15 @@ as $atta$
   where job.id is not null;
 $atta$;
 
+-- Graphile Worker looks at this before it adds, and would install everything here if it did not find it.
+create or replace view {add_schema}.migrations as
+select migration.id, migration.ts, migration.breaking
+from {schema}.migrations as migration;
+
 revoke all on schema {add_schema} from public;
 revoke all on all functions in schema {add_schema} from public;
 grant usage on schema {add_schema} to {adder};
+grant select on {add_schema}.migrations to {adder};
 grant execute on function {add_schema}.add_job(
   text, json, text, timestamptz, integer, text, integer, text[], text
 ) to {adder};
