@@ -133,6 +133,7 @@ async fn every_command_keeps_passwords_wherever_they_come_from() {
             &["stats", "--json"],
         ] {
             let mut command = verbose(folder.command(words));
+            command.env("ATTA_LOG_FORMAT", "json");
             let ran = run(command.env("DATABASE_URL", connection).envs(variables.iter().copied()));
             let is_config = words[0] == "config";
             let wanted = if *is_right || is_config { 0 } else { 2 };
