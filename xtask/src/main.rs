@@ -6,6 +6,7 @@
 mod bench;
 mod chaos;
 mod demo;
+mod deny;
 mod fuzz;
 mod install;
 mod postgres;
@@ -21,7 +22,7 @@ Usage: cargo xtask COMMAND
 
   demo [--stay]           atta init and atta dev in a temporary folder: tasks in three languages and a crontab
   test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
-  check                   format and lints only
+  check                   format, lints, and the licences and origins of dependencies
   chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
   fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said
   bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md

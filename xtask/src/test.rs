@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use atta_cluster::{Binaries, Cluster};
 
-use crate::{Result, cargo, fuzz, install, postgres, say};
+use crate::{Result, cargo, deny, fuzz, install, postgres, say};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
@@ -49,12 +49,13 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     tests(&binaries, OF_THE_WORKER, &[("ATTA_TEST_CLAIMS", "durable")])
 }
 
-/// Format and lints: once as the tests are built, and once as most users build the library.
+/// Format, what dependencies may be, and lints: once as the tests are built, and once as most users build the library.
 pub(crate) fn check() -> Result {
     let lint = |selection: &[&str]| {
         crate::run(cargo().args(["clippy", "--quiet"]).args(selection).args(["--", "-D", "warnings"]))
     };
     crate::run(cargo().args(["fmt", "--all", "--check"]))?;
+    deny::check()?;
     lint(&["--workspace", "--all-targets", "--all-features"])?;
     lint(&["--package", "atta", "--lib"])
 }

@@ -100,6 +100,16 @@ pub(crate) struct Migrate {
     /// Show the SQL of a whole installation; needs no database
     #[arg(long)]
     pub(crate) print: bool,
+
+    /// Show the SQL that makes three roles for the schema: one that adds, one that works, one that looks; needs no database
+    ///
+    /// What each may do is in docs/roles.md. Run it once the schema is installed, and again after each upgrade.
+    #[arg(long, conflicts_with_all = ["print", "dry_run"])]
+    pub(crate) print_roles: bool,
+
+    /// What the names of these roles begin with [default: the schema's name]
+    #[arg(long, value_name = "NAME", requires = "print_roles")]
+    pub(crate) role_prefix: Option<String>,
 }
 
 /// Measure how fast jobs are added, started and run on your server

@@ -22,6 +22,9 @@ use output::Failure;
 use settings::Settings;
 
 fn main() -> ExitCode {
+    if tasks::serve_as_guard() {
+        return ExitCode::SUCCESS;
+    }
     match begin() {
         Ok(code) => code,
         Err(failure) => output::fail(&failure),

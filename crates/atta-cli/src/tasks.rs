@@ -28,6 +28,11 @@ use guard::Guard;
 use host::Host;
 use runtime::Runtime;
 
+/// If this process was started to guard those of tasks, does that to its end, and says so. Before anything else.
+pub(crate) fn serve_as_guard() -> bool {
+    guard::serve()
+}
+
 /// What the folder needs to know.
 #[derive(Clone, Debug)]
 pub(crate) struct TasksSettings {

@@ -73,9 +73,18 @@ impl Schema {
     /// Fills a statement of `sql/`: `{schema}` is the quoted name, `{schema_text}` the name as a text literal,
     /// `{schema_in_text}` the quoted name for use inside a literal, `$atta$` the quotes around a body.
     pub(crate) fn fill(&self, template: &str) -> String {
+        self.fill_with(template, &[])
+    }
+
+    /// [`Schema::fill`] with more placeholders than the usual ones.
+    pub(crate) fn fill_with(&self, template: &str, more: &[(&str, String)]) -> String {
         let quoted = self.quoted();
-        let values = [
-            ("$atta$", self.body_tag()),
+        let mut tag = self.body_tag();
+        while more.iter().any(|(_, value)| value.contains(&tag)) {
+            tag.insert(1, 'x');
+        }
+        let usual = [
+            ("$atta$", tag),
             ("{functions_marker}", FUNCTIONS_MARKER.to_owned()),
             ("{job_json}", JOB_JSON.trim_end().to_owned()),
             ("{job_state}", JOB_STATE.trim_end().to_owned()),
@@ -92,7 +101,8 @@ impl Schema {
         while let Some(at) = rest.find(['{', '$']) {
             filled.push_str(&rest[..at]);
             rest = &rest[at..];
-            match values.iter().find(|(placeholder, _)| rest.starts_with(placeholder)) {
+            let mut values = usual.iter().chain(more);
+            match values.find(|(placeholder, _)| rest.starts_with(placeholder)) {
                 Some((placeholder, value)) => {
                     filled.push_str(value);
                     rest = &rest[placeholder.len()..];
@@ -122,7 +132,7 @@ pub(crate) fn quote_identifier(name: &str) -> String {
 }
 
 /// `o'clock` becomes `'o''clock'`.
-fn quote_literal(text: &str) -> String {
+pub(crate) fn quote_literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 

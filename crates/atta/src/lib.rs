@@ -40,7 +40,7 @@ pub use db::{ConnectionSettings, Schema};
 pub use error::Error;
 pub use event::{HookFuture, Hooks, WorkerEvent, WorkerEvents};
 pub use job::{Job, JobKeyMode, JobSpec, JobSpecBuilder, RescheduleJobOptions};
-pub use migrate::{GRAPHILE_REVISION, MigrationPlan, migrate, migration_sql, plan_migration};
+pub use migrate::{GRAPHILE_REVISION, MigrationPlan, migrate, migration_sql, plan_migration, roles_sql};
 pub use run::{quick_add_job, run, run_migrations, run_once};
 pub use task::{
     BatchTaskHandler, IntoBatchResult, IntoTaskHandlerResult, Retry, RetryPolicy, TaskError, TaskHandler,

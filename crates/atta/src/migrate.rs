@@ -9,6 +9,7 @@
 
 mod functions;
 mod plan;
+mod roles;
 mod state;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use tokio_postgres::{Client, IsolationLevel};
 
 pub use plan::MigrationPlan;
+pub use roles::roles_sql;
 use state::State;
 
 use crate::{Error, Result, Schema};

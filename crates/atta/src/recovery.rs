@@ -30,7 +30,7 @@ pub(crate) async fn register(shared: &Shared) -> Result<()> {
     shared
         .query(&client, &shared.sql.register_worker, &parameters)
         .await
-        .map_err(|error| Error::database("registering the worker", error))?;
+        .map_err(|error| shared.utils.explain(Error::database("registering the worker", error)))?;
     Ok(())
 }
 

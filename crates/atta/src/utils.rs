@@ -7,13 +7,14 @@ mod bulk;
 mod overview;
 mod read;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use chrono::Utc;
 use deadpool_postgres::Pool;
 use serde::de::DeserializeOwned;
 use tokio_postgres::types::Type;
 
+use add::Access;
 pub use add::{AddJobs, RawJobSpec};
 pub use admin::{CleanupCounts, CleanupTask};
 pub use overview::{
@@ -38,6 +39,7 @@ pub struct WorkerUtils {
 struct Inner {
     pool: Pool,
     schema: Schema,
+    access: OnceLock<Access>,
 }
 
 impl std::fmt::Debug for WorkerUtils {
@@ -47,9 +49,11 @@ impl std::fmt::Debug for WorkerUtils {
 }
 
 impl WorkerUtils {
-    /// On a pool of your own, and the schema that the jobs are in.
+    /// On a pool of your own, and the schema that the jobs are in; or, for a role that may do no more than add, the one
+    /// with the functions for that ([`roles_sql`](crate::roles_sql)).
     pub fn new(pool: Pool, schema: Schema) -> WorkerUtils {
-        WorkerUtils { inner: Arc::new(Inner { pool, schema }), clock: None, prepares: false }
+        let inner = Inner { pool, schema, access: OnceLock::new() };
+        WorkerUtils { inner: Arc::new(inner), clock: None, prepares: false }
     }
 
     /// On a database by its connection string, read as [`ConnectionSettings`] does, with up to ten connections, in the
@@ -134,7 +138,7 @@ impl WorkerUtils {
     }
 
     /// Says what to do when the schema is not there, or not ours to use.
-    fn explain(&self, error: Error) -> Error {
+    pub(crate) fn explain(&self, error: Error) -> Error {
         match error.db_code() {
             Some("42P01" | "42883" | "3F000") => {
                 let schema = self.inner.schema.quoted();
@@ -144,8 +148,9 @@ impl WorkerUtils {
             }
             Some("42501") => {
                 let schema = self.inner.schema.quoted();
-                error.with_hint(format!(
-                    "connect as the role that owns the tables of schema {schema}, or as a member of it"
+                error.into_config().with_hint(format!(
+                    "connect as the role that owns the tables of schema {schema}, or as a member of it; the SQL for \
+                     roles that may do less: atta migrate --print-roles"
                 ))
             }
             _ => error,

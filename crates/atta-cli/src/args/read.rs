@@ -8,8 +8,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as _, CommandFactory, FromArgMatches};
 
 use super::{Args, Run};
-use crate::output::Failure;
-use crate::settings::{Fallback, File, Sources};
+use crate::output::{Failure, note};
+use crate::settings::{Fallback, File, Sources, without_secrets};
 
 /// What was said, and what stands behind it.
 pub(crate) struct Said {
@@ -20,7 +20,7 @@ pub(crate) struct Said {
 
 /// Reads the command line. Ends the process for `--help`, `--version` and bad usage, as clap does.
 pub(crate) fn read() -> Result<Said, Failure> {
-    let matches = Args::command().get_matches();
+    let matches = Args::command().try_get_matches().unwrap_or_else(|error| leave(&error));
     refuse_stray_options(&matches);
     let config = matches.get_one::<std::path::PathBuf>("config");
     let file = File::read(config.map(std::path::PathBuf::as_path))?;
@@ -34,10 +34,31 @@ pub(crate) fn read() -> Result<Said, Failure> {
     let matches = match fallback {
         // Nothing to put behind the words.
         Fallback { connection: None, schema: None, .. } => matches,
-        fallback => with_defaults(Args::command(), &fallback).get_matches(),
+        fallback => {
+            let command = with_defaults(Args::command(), &fallback);
+            command.try_get_matches().unwrap_or_else(|error| leave(&error))
+        }
     };
-    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| leave(&error));
     Ok(Said { args, file, sources })
+}
+
+/// Ends the process as clap does. The words that it repeats may be a connection string in the wrong place, and what is
+/// wrong with a command line often ends up in a log.
+fn leave(error: &clap::Error) -> ! {
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let values =
+        words.iter().flat_map(|word| [Some(word.as_str()), word.split_once('=').map(|(_, value)| value)]);
+    let secrets: Vec<&str> = values.flatten().filter(|value| without_secrets(value) != *value).collect();
+    if secrets.is_empty() || !error.use_stderr() {
+        error.exit();
+    }
+    let text = secrets
+        .iter()
+        .fold(error.render().to_string(), |text, secret| text.replace(secret, &without_secrets(secret)));
+    note(text.trim_end());
+    std::process::exit(error.exit_code());
 }
 
 fn with_defaults(mut command: clap::Command, fallback: &Fallback) -> clap::Command {

@@ -12,6 +12,11 @@ pub(crate) async fn run(args: Migrate) -> Result<(), Failure> {
         print(&atta::migration_sql(&schema));
         return Ok(());
     }
+    if args.print_roles {
+        let prefix = args.role_prefix.as_deref().unwrap_or(schema.name());
+        print(&atta::roles_sql(&schema, prefix)?);
+        return Ok(());
+    }
     let mut client = connect(&args.connection).await?;
     if args.dry_run {
         print(&atta::plan_migration(&client, &schema).await?.to_string());

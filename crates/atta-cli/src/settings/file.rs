@@ -98,10 +98,13 @@ fn describe(text: &str, error: &toml::de::Error) -> String {
     let start = error.span().map_or(0, |span| span.start.min(text.len()));
     let before = text.get(..start).unwrap_or_default();
     let line = before.matches('\n').count();
-    let is_secret =
-        text.lines().nth(line).is_some_and(|line| line.contains("connection") || line.contains("://"));
-    match is_secret {
-        true => format!("line {}: {}", line + 1, error.message().lines().next().unwrap_or_default()),
+    let may_hold_secret =
+        |text: &str| ["connection", "password", "://", "@"].iter().any(|sign| text.contains(sign));
+    let message = error.message().lines().next().unwrap_or_default();
+    match text.lines().nth(line).is_some_and(may_hold_secret) {
+        // A value of the wrong kind is repeated by the message.
+        true if may_hold_secret(message) => format!("line {}", line + 1),
+        true => format!("line {}: {message}", line + 1),
         false => error.to_string().trim_end().to_owned(),
     }
 }

@@ -4,6 +4,13 @@
 pub(crate) fn without_secrets(text: &str) -> String {
     if let Some((scheme, rest)) = text.split_once("://") {
         let (place, parameters) = match rest.split_once('?') {
+            // What looks like the start of parameters may stand in the password.
+            Some((place, parameters))
+                if !place.contains('@') && parameters.contains('@') && has_password(place) =>
+            {
+                let (_, host) = parameters.rsplit_once('@').unwrap_or_default();
+                return format!("{scheme}://***@{host}");
+            }
             Some((place, parameters)) => (place, Some(parameters)),
             None => (rest, None),
         };
@@ -21,13 +28,23 @@ pub(crate) fn without_secrets(text: &str) -> String {
         return format!("{scheme}://{user}{host}{parameters}");
     }
     if !text.contains('=') {
-        return text.to_owned();
+        // A name, or a URL that lacks its beginning.
+        return match (text.find(':'), text.rfind('@')) {
+            (Some(colon), Some(at)) if colon < at => format!("{}:***{}", &text[..colon], &text[at..]),
+            _ => text.to_owned(),
+        };
     }
     // A quoted password may contain spaces, so whatever follows one is not shown.
     match text.to_ascii_lowercase().find("password") {
         Some(at) => format!("{}password=***", &text[..at]),
         None => text.to_owned(),
     }
+}
+
+/// Whether what comes after the first colon is no port.
+fn has_password(place: &str) -> bool {
+    let port = place.split_once(':').map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
+    port.chars().any(|c| !c.is_ascii_digit())
 }
 
 fn blot(pair: &str, sign: &str) -> String {
@@ -46,6 +63,10 @@ mod tests {
         for (text, shown) in [
             ("postgres://me:s3cret@host:5432/app", "postgres://me:***@host:5432/app"),
             ("postgres://me:s3@cret@host/app?sslmode=require", "postgres://me:***@host/app?sslmode=require"),
+            ("postgres://me:s3?cret@host/app", "postgres://***@host/app"),
+            ("postgres://h:5432/app?user=a@b", "postgres://h:5432/app?user=a@b"),
+            ("postgres:/me:s3cret@host/app", "postgres:***@host/app"),
+            ("me:s3cret@host/app", "me:***@host/app"),
             ("postgres://me@host/app", "postgres://me@host/app"),
             ("postgres:///app?user=me&password=s3cret", "postgres:///app?user=me&password=***"),
             ("host=here sslpassword='s3 cret' user=me", "host=here sslpassword=***"),

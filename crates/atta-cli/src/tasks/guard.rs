@@ -1,12 +1,13 @@
 //! Process groups: every child is the leader of one, so that it can be ended with all that it has started.
 //!
-//! The guard is a shell that waits at the other end of a pipe and knows the groups. The pipe closes when we end, in
-//! whatever way, `kill -9` included; what still runs then is ended by the guard. It sits in a process group of its own,
-//! so that Ctrl-C reaches us and not it.
+//! The guard is this very program once more, which waits at the other end of a pipe and knows the groups. The pipe closes
+//! when we end, in whatever way, `kill -9` included; what still runs then is ended by the guard. It sits in a process group
+//! of its own, so that Ctrl-C reaches us and not it.
 
 use std::collections::HashSet;
-use std::io::Write;
+use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,22 +17,8 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 /// How often is looked whether a group has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// `$1` is the time between SIGTERM and SIGKILL, in seconds.
-const SCRIPT: &str = r#"
-groups=
-while read -r word group; do
-  case $word in
-    add) groups="$groups $group" ;;
-    end) rest=
-      for one in $groups; do [ "$one" = "$group" ] || rest="$rest $one"; done
-      groups=$rest ;;
-  esac
-done
-[ -n "$groups" ] || exit 0
-for group in $groups; do kill -TERM "-$group"; done
-sleep "$1"
-for group in $groups; do kill -KILL "-$group"; done
-"#;
+/// The word by which this program is started as a guard; after it comes the time between SIGTERM and SIGKILL, in seconds.
+const WORD: &str = "task-guard";
 
 /// Knows the groups of this process.
 #[derive(Debug)]
@@ -44,7 +31,7 @@ pub(super) struct Guard {
 struct State {
     groups: HashSet<Pid>,
     /// Started with the first group; without it, only an end that we notice ends the groups.
-    shell: Option<(Child, ChildStdin)>,
+    process: Option<(Child, ChildStdin)>,
     is_missing: bool,
 }
 
@@ -58,7 +45,7 @@ impl Guard {
         let id = i32::try_from(leader?).ok().and_then(Pid::from_raw)?;
         let mut state = self.lock();
         state.groups.insert(id);
-        if state.shell.is_none() && !state.is_missing {
+        if state.process.is_none() && !state.is_missing {
             state.start(self.kill_after);
         }
         state.tell("add", id);
@@ -73,10 +60,10 @@ impl Guard {
             let _ = kill_process_group(id, Signal::KILL);
             state.tell("end", id);
         }
-        if let Some((mut shell, pipe)) = state.shell.take() {
+        if let Some((mut process, pipe)) = state.process.take() {
             drop(pipe);
             // It has nothing left to do and ends at once.
-            let _ = shell.wait();
+            let _ = process.wait();
         }
     }
 
@@ -94,25 +81,27 @@ impl Guard {
 
 impl State {
     fn start(&mut self, kill_after: Duration) {
-        let started = Command::new("/bin/sh")
-            .args(["-c", SCRIPT, "atta-guard", &kill_after.as_secs().max(1).to_string()])
-            .current_dir("/")
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
+        let started = program().and_then(|program| {
+            Command::new(program)
+                .args([WORD, &kill_after.as_secs().max(1).to_string()])
+                .current_dir("/")
+                .process_group(0)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+        });
         match started {
-            Ok(mut shell) => self.shell = shell.stdin.take().map(|pipe| (shell, pipe)),
+            Ok(mut process) => self.process = process.stdin.take().map(|pipe| (process, pipe)),
             Err(error) => {
                 self.is_missing = true;
-                tracing::warn!(%error, "no shell to guard the processes of tasks: if this process is killed, they stay");
+                tracing::warn!(%error, "no guard for the processes of tasks: if this process is killed, they stay");
             }
         }
     }
 
     fn tell(&mut self, word: &str, id: Pid) {
-        if let Some((_, pipe)) = &mut self.shell {
+        if let Some((_, pipe)) = &mut self.process {
             // A guard that somebody has killed guards nothing; the groups are still ended by us.
             let _ = pipe.write_all(format!("{word} {}\n", id.as_raw_nonzero()).as_bytes());
         }
@@ -123,6 +112,43 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.end_all();
     }
+}
+
+/// This program. Tests of these modules are other programs, and know where it is.
+fn program() -> io::Result<PathBuf> {
+    option_env!("CARGO_BIN_EXE_atta").map_or_else(std::env::current_exe, |path| Ok(path.into()))
+}
+
+/// The guard's end of the pipe, if this process was started as one. Says whether it was.
+pub(super) fn serve() -> bool {
+    let mut words = std::env::args().skip(1);
+    let (Some(WORD), Some(seconds)) = (words.next().as_deref(), words.next()) else { return false };
+    let kill_after = Duration::from_secs(seconds.parse().unwrap_or(1));
+    let mut groups = HashSet::new();
+    for line in io::stdin().lock().lines().map_while(Result::ok) {
+        let Some((word, id)) = line.split_once(' ') else { continue };
+        let Some(id) = id.parse().ok().and_then(Pid::from_raw) else { continue };
+        match word {
+            "add" => groups.insert(id),
+            _ => groups.remove(&id),
+        };
+    }
+    end_groups(groups, kill_after);
+    true
+}
+
+fn end_groups(mut groups: HashSet<Pid>, kill_after: Duration) {
+    // One that has gone already is as good.
+    let tell = |groups: &HashSet<Pid>, signal| {
+        groups.iter().for_each(|id| kill_process_group(*id, signal).unwrap_or_default());
+    };
+    tell(&groups, Signal::TERM);
+    let start = Instant::now();
+    while !groups.is_empty() && start.elapsed() < kill_after {
+        std::thread::sleep(LOOK);
+        groups.retain(|id| test_kill_process_group(*id).is_ok());
+    }
+    tell(&groups, Signal::KILL);
 }
 
 /// A child and all that it has started. Killed with this value, unless it has ended.

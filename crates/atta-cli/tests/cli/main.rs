@@ -12,6 +12,7 @@ mod overview;
 mod cron;
 mod help;
 mod terminal;
+mod roles;
 
 use std::process::{Command, Output};
 

@@ -7,6 +7,9 @@ mod once;
 mod running;
 mod watching;
 mod dev;
+mod command_lines;
+mod secrets;
+mod roles;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

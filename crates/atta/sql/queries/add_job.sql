@@ -1,7 +1,8 @@
--- Adds one job by the SQL function, and gives it back as JSON text.
+-- Adds one job by the SQL function, and gives it back as JSON text. Not for the mode unsafe_dedupe where the tables can be
+-- read: see add_job_deduped.sql.
 -- $1 the job as a JSON object; its payload keeps its text.
--- Locks and indexes: those of the function. What the function creates is not yet visible out here, so a name that is
--- not found is the one that was asked for.
+-- Locks and indexes: those of the function. The names are those that were asked for: a job that had the key has them now.
+-- Needs no right on the tables, if the function does not.
 select
   {job_json}
 from json_to_record($1::text::json) as spec (
@@ -20,13 +21,5 @@ cross join lateral {schema}.add_job(
   spec.job_key, spec.priority, spec.flags, spec.job_key_mode
 ) as job
 cross join lateral (
-  select
-    coalesce(
-      (select task.identifier from {schema}._private_tasks as task where task.id = job.task_id),
-      spec.identifier
-    ) as task_identifier,
-    case when job.job_queue_id is not null then coalesce(
-      (select queue.queue_name from {schema}._private_job_queues as queue where queue.id = job.job_queue_id),
-      spec.queue_name
-    ) end as queue_name
+  select spec.identifier as task_identifier, spec.queue_name
 ) as names

@@ -130,7 +130,7 @@ impl State {
             let owner = quote_identifier(owner);
             return Some(format!(
                 "the tables of schema {name} belong to role {owner}; connect as that role, or run: grant {owner} to \
-                 {role};"
+                 {role}; the SQL for roles that may do less: atta migrate --print-roles"
             ));
         }
         if self.schema_exists && !(self.may_use_schema && self.may_create_in_schema) {

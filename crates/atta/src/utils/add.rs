@@ -105,6 +105,17 @@ fn texts(rows: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> Resul
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
+/// How near this role comes to the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// As near as their owner.
+    Copy,
+    /// It can read them, and add by the functions.
+    Read,
+    /// It has the functions alone.
+    Add,
+}
+
 /// A job on its way into the database: what task, with what payload, under which spec.
 #[derive(Clone, Debug)]
 pub struct RawJobSpec {
@@ -217,7 +228,13 @@ impl WorkerUtils {
     ) -> Result<Job> {
         let job = RawJobSpec::new(identifier, payload, spec)?;
         let argument = encode(&self.argument(&job))?;
-        let sql = self.schema().fill(include_str!("../../sql/queries/add_job.sql"));
+        let is_deduped = job.spec.job_key_mode == Some(JobKeyMode::UnsafeDedupe);
+        let template = if is_deduped && self.access(transaction).await? != Access::Add {
+            include_str!("../../sql/queries/add_job_deduped.sql")
+        } else {
+            include_str!("../../sql/queries/add_job.sql")
+        };
+        let sql = self.schema().fill(template);
         let rows = transaction.query_text(&sql, argument).await.map_err(|error| self.explain(error))?;
         let added = decode_jobs("adding a job", &rows)?.pop();
         added.ok_or_else(|| not_ours(self.schema().name()))
@@ -248,6 +265,22 @@ impl WorkerUtils {
         let rows =
             transaction.query_text(&sql, encode(&argument)?).await.map_err(|error| self.explain(error))?;
         name_jobs(&rows, jobs, self.schema().name())
+    }
+
+    /// Asked once: rights that are given later are used by the next [`WorkerUtils`].
+    pub(super) async fn access(&self, transaction: &mut impl AddJobs) -> Result<Access> {
+        if let Some(access) = self.inner.access.get() {
+            return Ok(*access);
+        }
+        let sql = self.schema().fill(include_str!("../../sql/queries/read_access.sql"));
+        let rows = transaction.query_text(&sql, String::new()).await.map_err(|error| self.explain(error))?;
+        let access = match rows.first().map(String::as_str) {
+            Some("copy") => Access::Copy,
+            Some("read") => Access::Read,
+            // The tables may be made later; then there is more to be had.
+            _ => return Ok(Access::Add),
+        };
+        Ok(*self.inner.access.get_or_init(|| access))
     }
 
     fn argument<'a>(&self, job: &'a RawJobSpec) -> Argument<'a> {

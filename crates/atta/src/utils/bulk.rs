@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::add::{AddJobs, RawJobSpec};
+use super::add::{Access, AddJobs, RawJobSpec};
 use super::{WorkerUtils, pool};
 use crate::job::Place;
 use crate::{Error, Job, Result};
@@ -47,7 +47,7 @@ impl WorkerUtils {
         transaction: &mut impl AddJobs,
         jobs: &[RawJobSpec],
     ) -> Result<usize> {
-        if !is_worthwhile(jobs) || !transaction.can_copy() {
+        if !self.can_copy(transaction, jobs).await? {
             return Ok(self.add_raw_jobs_in(transaction, jobs).await?.len());
         }
         self.copy_jobs(transaction, jobs, false).await?;
@@ -60,12 +60,17 @@ impl WorkerUtils {
         transaction: &mut impl AddJobs,
         jobs: &[RawJobSpec],
     ) -> Result<Option<Vec<Job>>> {
-        if !is_worthwhile(jobs) || !transaction.can_copy() {
+        if !self.can_copy(transaction, jobs).await? {
             return Ok(None);
         }
         let prepared = self.copy_jobs(transaction, jobs, true).await?;
         let named = jobs.iter().zip(&prepared.ids).map(|(job, id)| self.as_added(job, *id, &prepared));
         Ok(Some(named.collect()))
+    }
+
+    async fn can_copy(&self, transaction: &mut impl AddJobs, jobs: &[RawJobSpec]) -> Result<bool> {
+        let may_be = is_worthwhile(jobs) && transaction.can_copy();
+        Ok(may_be && self.access(transaction).await? == Access::Copy)
     }
 
     async fn copy_jobs(

@@ -11,6 +11,7 @@ mod lost_add;
 mod node;
 mod releases;
 mod revisions;
+mod roles;
 mod rust_crate;
 mod side_by_side;
 mod workers;

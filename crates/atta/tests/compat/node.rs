@@ -69,7 +69,7 @@ pub(crate) fn migration_sql(revision: i32) -> String {
     sql.replace(":GRAPHILE_WORKER_SCHEMA", "\"graphile_worker\"")
 }
 
-fn release(version: &str, url: &str, command: &str) -> Command {
+pub(crate) fn release(version: &str, url: &str, command: &str) -> Command {
     let mut node = Command::new(folder().join("node_modules/node/bin/node"));
     node.arg("release.js").args([version, url, command]).current_dir(folder());
     node

@@ -7,5 +7,6 @@ mod faults;
 mod held;
 mod migrate;
 mod plans;
+mod roles;
 mod sql_api;
 mod worker;

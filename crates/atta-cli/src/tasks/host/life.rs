@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use atta::{RawJobSpec, WorkerUtils};
+use command_fds::{CommandFdExt, FdMapping};
 use rustix::process::Signal;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,8 +23,8 @@ use super::super::lines::{Tail, read_lines};
 use super::super::wire::{self, Hello, HostedTask, NewJob, Said};
 use super::{Refusal, Shared};
 
-/// Moves the socket to file descriptor 3, so that whatever a task starts does not read it for standard input.
-const MOVE_SOCKET: &str = r#"exec "$@" 3<&0 </dev/null"#;
+/// The host's end of the socket is this file descriptor: whatever a task starts must not read it for standard input.
+const SOCKET: i32 = 3;
 
 /// How much is read at a time.
 const CHUNK: usize = 64 * 1024;
@@ -53,14 +54,16 @@ fn start(shared: &Shared) -> io::Result<(Child, UnixStream)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let program = &shared.program;
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", MOVE_SOCKET, "atta-host"]).arg(&program.path).args(&program.arguments);
+    let mut command = Command::new(&program.path);
+    command.args(&program.arguments);
     if let Some(script) = program.script {
         command.env("ATTA_HOST_SCRIPT", script);
     }
+    let socket = FdMapping { parent_fd: OwnedFd::from(theirs), child_fd: SOCKET };
+    command.fd_mappings(vec![socket]).map_err(io::Error::other)?;
     let child = command
         .process_group(0)
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;

@@ -24,6 +24,10 @@ pub(super) fn parse(text: &str) -> Result<Pairs> {
     if start.len() < text.len() {
         return parse_pairs(text);
     }
+    // A URL that is broken, or lacks its beginning. As a name it would be shown, with the password in it.
+    if text.contains(':') && text.contains('@') {
+        return Err(wrong("a URL must begin with postgres:// or postgresql://"));
+    }
     Ok(if text.is_empty() { Vec::new() } else { vec![("dbname".into(), text.into())] })
 }
 
@@ -238,6 +242,9 @@ mod tests {
     fn nonsense_is_refused_without_being_repeated() {
         for text in [
             "mysql://me:hunter2@h/app",
+            "postgres:/me:hunter2@h/app",
+            "postgres:me:hunter2@h/app",
+            "me:hunter2@h/app",
             "postgres://me:hunt/er2@h/app",
             "postgres://me:12?hunter2@h/app",
             "postgres://h/app?hunter2",

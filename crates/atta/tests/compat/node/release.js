@@ -4,11 +4,12 @@
 //   node release.js VERSION URL add       the same, and adds jobs in every way its addJob knows
 //   node release.js VERSION URL work      runs jobs until none is due
 //   node release.js VERSION URL listen    runs jobs until it is told to stop, by whatever means
+//   node release.js VERSION URL add_through SCHEMA   adds two jobs by the functions of that schema
 //
 // Needs the table public.ran (by text, job_id bigint, task text, payload json), where tasks leave their mark.
 "use strict";
 
-const [version, connectionString, command] = process.argv.slice(2);
+const [version, connectionString, command, schema] = process.argv.slice(2);
 const worker = require(`graphile-worker-${version}`);
 const options = { connectionString, pollInterval: 100, noHandleSignals: true };
 
@@ -49,6 +50,13 @@ const commands = {
     await utils.addJob("from_node", { keyed: "second" }, { jobKey: "node key" });
     // What a version does not know yet, it leaves out.
     await utils.addJob("from_node", {}, { priority: -5, flags: ["red", "blue"], jobKeyMode: "preserve_run_at" });
+    await utils.release();
+  },
+
+  add_through: async () => {
+    const utils = await worker.makeWorkerUtils({ ...options, schema });
+    await utils.addJob("mark", { one: 1 }, { queueName: "serial", jobKey: "one" });
+    await utils.addJobs([{ identifier: "mark", payload: { two: 2 } }]);
     await utils.release();
   },
 

@@ -145,10 +145,44 @@ async fn errors_say_where_and_what_to_do_and_never_the_password() {
     }
 }
 
-#[test]
-fn options_that_are_shown_keep_the_password() {
-    let options = WorkerOptions::default().database_url("postgres://me:hunter2@h/d");
-    assert!(!format!("{options:?}").contains("hunter2"));
+/// Whoever debugs prints whole structs, and a failed `unwrap` does too.
+#[tokio::test]
+async fn nothing_that_can_be_printed_shows_the_password() {
+    let db = testkit::Database::migrated().await;
+    let url = db.url().replace("postgres@", "postgres:hunter2@");
+    let with_parameters = format!("{}?password=hunter2", db.url());
+    let with_pairs = "host=h user=me dbname=d password='hunter2 \\' hunter2' application_name=x";
+    for text in [url.as_str(), &with_parameters, with_pairs] {
+        let found = settings(text);
+        let utils = WorkerUtils::connect(text).unwrap();
+        let options = WorkerOptions::default().database_url(text);
+        let pool = found.pool(3).unwrap();
+        let by_pool = WorkerOptions::default().pg_pool(pool.clone());
+        for shown in [
+            format!("{found:?} {found:#?} {found}"),
+            format!("{options:?} {options:#?} {by_pool:?}"),
+            format!("{utils:?} {pool:?} {:?}", utils.pool()),
+        ] {
+            assert!(!shown.contains("hunter2"), "{shown}");
+        }
+    }
+    let variables = |name: &str| (name == "PGPASSWORD").then(|| "hunter2".to_owned());
+    let found = ConnectionSettings::with_variables("host=h", variables).unwrap();
+    assert!(!format!("{found:?}{found}").contains("hunter2"));
+
+    let worker = WorkerOptions::default().database_url(&url).define_raw_job("t", |_| async {}).init().await;
+    let worker = worker.unwrap();
+    let shown = format!("{worker:?} {:?} {:?}", worker.handle(), worker.create_utils());
+    assert!(!shown.contains("hunter2"), "{shown}");
+
+    let wrong = format!("{url}?nonsense=1");
+    let error = ConnectionSettings::with_variables(&wrong, |_| None).unwrap_err();
+    let panic = std::panic::catch_unwind(|| {
+        ConnectionSettings::with_variables(&wrong, |_| None).unwrap();
+    });
+    let said = panic.unwrap_err().downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(said.contains("nonsense") && !said.contains("hunter2"), "{said}");
+    assert!(!format!("{error:?} {error:#?} {error}").contains("hunter2"), "{error:?}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Each sslmode, against servers and users that want TLS, forbid it, or don't care.
 
-use super::support::{settings, tls_server, uses_tls};
+use super::support::{TlsServer, settings, tls_server, uses_tls};
 
 /// With a root certificate given where the mode needs one.
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
@@ -81,6 +81,22 @@ async fn another_authority_s_certificate_is_refused_wherever_a_root_is_given() {
     // Older servers call it "SSL off".
     let is_refused = message.contains("no encryption") || message.contains("SSL off");
     assert!(is_refused && message.contains("UnknownIssuer"), "{message}");
+}
+
+#[tokio::test]
+async fn a_certificate_out_of_its_time_is_refused_wherever_it_is_checked() {
+    for (years, says) in [((2000, 2020), "expired"), ((2090, 2100), "not valid yet")] {
+        let server = TlsServer::valid_between(years);
+        let root = server.file("root.crt");
+        for mode in ["require", "verify-ca", "verify-full"] {
+            let text = server.text("postgres", &format!("sslmode={mode} sslrootcert='{root}'"));
+            let error = uses_tls(&text).await.unwrap_err();
+            assert!(error.is_config() && !error.is_transient(), "{error:?}");
+            assert!(error.message().to_ascii_lowercase().contains(says), "{mode}: {error}");
+        }
+        // Nobody looks at it where nothing is checked, as with libpq.
+        assert!(uses_tls(&server.text("postgres", "sslmode=require")).await.unwrap());
+    }
 }
 
 #[tokio::test]

@@ -38,11 +38,19 @@ pub(super) fn tls_server() -> &'static TlsServer {
     SERVER.get_or_init(TlsServer::start)
 }
 
+/// The years between which a certificate is valid.
+const YEARS: (i32, i32) = (2000, 2100);
+
 impl TlsServer {
     fn start() -> TlsServer {
+        TlsServer::valid_between(YEARS)
+    }
+
+    /// One whose certificate is valid between the first days of these years.
+    pub(super) fn valid_between(years: (i32, i32)) -> TlsServer {
         let ours = authority("our authority");
-        let (server, server_key) = certificate(&ours, &["db.example"], "somewhere else", 7);
-        let (client, client_key) = certificate(&ours, &[], "certified", 8);
+        let (server, server_key) = certificate(&ours, &["db.example"], "somewhere else", 7, years);
+        let (client, client_key) = certificate(&ours, &[], "certified", 8, YEARS);
         let root = ours.pem();
         let files = [
             ("server.crt", server.as_str()),
@@ -149,10 +157,12 @@ fn certificate(
     names: &[&str],
     common_name: &str,
     serial: u64,
+    years: (i32, i32),
 ) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = params(names, common_name);
     params.serial_number = Some(SerialNumber::from(serial));
+    (params.not_before, params.not_after) = (date_time_ymd(years.0, 1, 1), date_time_ymd(years.1, 1, 1));
     (params.signed_by(&key, issuer).unwrap().pem(), key.serialize_pem())
 }
 

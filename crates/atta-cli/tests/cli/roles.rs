@@ -1,0 +1,114 @@
+//! `atta migrate --print-roles`, and the commands as the roles that it makes.
+
+use crate::support::Place;
+use crate::{Run, atta};
+
+/// The roles in a place with jobs, and a URL for each.
+struct Roles {
+    place: Place,
+}
+
+impl Roles {
+    async fn new() -> Roles {
+        let place = Place::with_jobs().await;
+        let prefix = place.db.name();
+        let printed = atta(&["migrate", "--print-roles", "--role-prefix", prefix]);
+        assert_eq!((printed.code, printed.err.as_str()), (0, ""));
+        place.client.batch_execute(&printed.out).await.expect("the roles are made");
+        for kind in ["adder", "worker", "looker"] {
+            let make = format!("create role {prefix}_{kind}_login login in role {prefix}_{kind}");
+            place.client.batch_execute(&make).await.expect("somebody to log in");
+        }
+        Roles { place }
+    }
+
+    fn atta(&self, kind: &str, words: &[&str]) -> Run {
+        let login = format!("{}_{kind}_login@", self.place.db.name());
+        let url = self.place.db.url().replace("postgres@", &login);
+        atta(&[words, &["-c", url.as_str()]].concat())
+    }
+}
+
+#[tokio::test]
+async fn a_looker_looks_by_every_command_that_looks() {
+    let roles = Roles::new().await;
+    for words in [
+        &["jobs"][..],
+        &["jobs", "--json"],
+        &["show", "1"],
+        &["show", "--key", "ready-key", "--json"],
+        &["stats"],
+        &["stats", "--json"],
+        &["queues"],
+        &["tasks"],
+        &["workers"],
+        &["cron", "list"],
+        &["migrate", "--dry-run"],
+        &["migrate"],
+    ] {
+        let run = roles.atta("looker", words);
+        assert_eq!(run.code, 0, "{words:?}: {}", run.err);
+        let same = roles.place.atta(words);
+        assert_eq!(run.out.lines().count(), same.out.lines().count(), "{words:?}");
+    }
+    let before = roles.place.ids().await;
+    for words in [
+        &["add", "t"][..],
+        &["complete", "1", "--yes"],
+        &["fail", "1", "--yes"],
+        &["reschedule", "1", "--priority", "1", "--yes"],
+        &["retry", "6", "--yes"],
+        &["remove", "--key", "ready-key", "--yes"],
+        &["unlock", "5", "--yes"],
+        &["cleanup"],
+    ] {
+        let run = roles.atta("looker", words);
+        assert_eq!(run.code, 2, "{words:?}: {}", run.out);
+        assert!(
+            run.err.contains("permission denied") && run.err.contains("--print-roles"),
+            "{words:?}: {}",
+            run.err
+        );
+    }
+    assert_eq!(roles.place.ids().await, before);
+}
+
+#[tokio::test]
+async fn an_adder_adds_by_the_command_line() {
+    let roles = Roles::new().await;
+    let add_schema = format!("{}_add", roles.place.db.name());
+    let file = crate::support::TextFile::new("adder.jsonl", &"{\"identifier\": \"many\"}\n".repeat(120));
+    for words in
+        [&["add", "email", "{\"to\": 1}", "--key", "k", "--queue", "q"][..], &["add", "--bulk", file.path()]]
+    {
+        let run = roles.atta("adder", &[words, &["-s", &add_schema]].concat());
+        assert_eq!(run.code, 0, "{words:?}: {}", run.err);
+    }
+    let many = "select count(*) from graphile_worker.jobs where task_identifier = 'many'";
+    assert_eq!(roles.place.value(many).await, "120");
+    for words in [&["add", "email"][..], &["jobs"], &["show", "1"], &["run", "--once"]] {
+        assert_eq!(roles.atta("adder", words).code, 2, "{words:?}");
+    }
+}
+
+#[test]
+fn the_names_of_roles_can_be_chosen_and_are_checked() {
+    let usual = atta(&["migrate", "--print-roles"]);
+    assert!(
+        usual.out.contains("\"graphile_worker_adder\"") && usual.out.ends_with("commit;\n"),
+        "{}",
+        usual.out
+    );
+    let chosen = atta(&["migrate", "--print-roles", "-s", "my \"jobs\"", "--role-prefix", "Shop"]);
+    assert!(
+        chosen.out.contains("to \"Shop_worker\"") && chosen.out.contains("\"my \"\"jobs\"\"\""),
+        "{}",
+        chosen.out
+    );
+    let long = atta(&["migrate", "--print-roles", "-s", &"x".repeat(60)]);
+    assert_eq!(long.code, 2);
+    assert!(long.err.contains("hint: choose another one: --role-prefix"), "{}", long.err);
+    for words in [&["migrate", "--role-prefix", "x"][..], &["migrate", "--print-roles", "--print"]] {
+        assert_eq!(atta(words).code, 2, "{words:?}");
+    }
+}

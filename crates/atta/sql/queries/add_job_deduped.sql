@@ -1,0 +1,33 @@
+-- Adds one job in the mode unsafe_dedupe by the SQL function, and gives back the one that there is, as JSON text: it may
+-- be of another task, or in another queue, than the one that was to be added.
+-- $1 the job as a JSON object; its payload keeps its text.
+-- Locks and indexes: those of the function. What the function creates is not yet visible out here, so a name that is
+-- not found is the one that was asked for.
+select
+  {job_json}
+from json_to_record($1::text::json) as spec (
+  identifier text,
+  payload json,
+  queue_name text,
+  run_at timestamptz,
+  max_attempts integer,
+  job_key text,
+  priority integer,
+  flags text[],
+  job_key_mode text
+)
+cross join lateral {schema}.add_job(
+  spec.identifier, spec.payload, spec.queue_name, spec.run_at, spec.max_attempts,
+  spec.job_key, spec.priority, spec.flags, spec.job_key_mode
+) as job
+cross join lateral (
+  select
+    coalesce(
+      (select task.identifier from {schema}._private_tasks as task where task.id = job.task_id),
+      spec.identifier
+    ) as task_identifier,
+    case when job.job_queue_id is not null then coalesce(
+      (select queue.queue_name from {schema}._private_job_queues as queue where queue.id = job.job_queue_id),
+      spec.queue_name
+    ) end as queue_name
+) as names

@@ -1,0 +1,93 @@
+//! Roles that may do less than the owner of the tables: one that adds, one that works, one that looks.
+//!
+//! Only their SQL is made here, for the owner of the database to read and run: who gets which rights is not for a
+//! migration to decide.
+
+use crate::db::{quote_identifier, quote_literal};
+use crate::{Error, Result, Schema};
+
+/// What comes after the prefix; the longest decides how long that may be.
+const ADDER: &str = "_adder";
+const WORKER: &str = "_worker";
+const LOOKER: &str = "_looker";
+const ADD_SCHEMA: &str = "_add";
+
+/// PostgreSQL cuts longer names off.
+const LONGEST_NAME: usize = 63;
+
+/// The SQL that makes three roles for an installed schema and gives them their rights. Needs no database, and may be run
+/// any number of times; after a migration that made new tables it has to be.
+///
+/// The names begin with `role_prefix`; that of the schema is a good one. Nobody logs in as one of these roles: grant them
+/// to those who do.
+///
+/// - `…_adder` adds jobs, by functions in a schema `…_add` of their own, which have Graphile's names and arguments and run
+///   as the owner of the tables; it has no right on the tables and sees nothing of a job but what it said itself.
+/// - `…_worker` does all that a worker does, and changes no table.
+/// - `…_looker` reads everything and changes nothing.
+pub fn roles_sql(schema: &Schema, role_prefix: &str) -> Result<String> {
+    check(role_prefix)?;
+    let name = |suffix: &str| format!("{role_prefix}{suffix}");
+    let (adder, worker, looker, add_schema) = (name(ADDER), name(WORKER), name(LOOKER), name(ADD_SCHEMA));
+    let values = [
+        ("{adder}", quote_identifier(&adder)),
+        ("{worker}", quote_identifier(&worker)),
+        ("{looker}", quote_identifier(&looker)),
+        ("{adder_text}", quote_literal(&adder)),
+        ("{worker_text}", quote_literal(&worker)),
+        ("{looker_text}", quote_literal(&looker)),
+        ("{add_schema}", quote_identifier(&add_schema)),
+        ("{add_schema_text}", quote_literal(&add_schema)),
+        ("{add_schema_in_text}", quote_identifier(&add_schema).replace('\'', "''")),
+    ];
+    let parts = [
+        include_str!("../../sql/roles/prepare.sql"),
+        include_str!("../../sql/roles/worker_and_looker.sql"),
+        include_str!("../../sql/roles/adder.sql"),
+    ];
+    let filled: Vec<String> = parts.iter().map(|part| schema.fill_with(part, &values)).collect();
+    Ok(filled.join("\n"))
+}
+
+fn check(role_prefix: &str) -> Result<()> {
+    let most = LONGEST_NAME - WORKER.len();
+    let wrong = if role_prefix.is_empty() {
+        "it is empty".to_owned()
+    } else if role_prefix.len() > most {
+        format!("it has {} bytes, and {most} leave room for the rest of the names", role_prefix.len())
+    } else if role_prefix.contains('\0') {
+        "it contains a NUL character".to_owned()
+    } else if role_prefix.starts_with("pg_") {
+        "PostgreSQL keeps names that start with pg_ for itself".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::config(format!("invalid prefix for the names of roles {role_prefix:?}: {wrong}"))
+        .with_hint("choose another one: --role-prefix NAME"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_always_quoted_and_never_in_a_comment() {
+        let name = "a\"; drop table x; --\n'$atta$";
+        let schema = Schema::new(name).unwrap();
+        let sql = roles_sql(&schema, name).unwrap();
+        assert!(sql.contains(r#""a""; drop table x; --"#) && !sql.contains(r#" "a"; drop"#), "{sql}");
+        for line in sql.lines().filter(|line| line.trim_start().starts_with("--")) {
+            assert!(!line.contains("drop table"), "{line}");
+        }
+        assert!(sql.contains("$xatta$"), "{sql}");
+    }
+
+    #[test]
+    fn refuses_prefixes_that_postgres_would_cut_or_refuse() {
+        for prefix in ["", "pg_jobs", "a\0b", &"x".repeat(57)] {
+            let error = roles_sql(&Schema::default(), prefix).unwrap_err();
+            assert!(error.is_config() && error.hint().unwrap().contains("--role-prefix"), "{prefix:?}");
+        }
+        roles_sql(&Schema::default(), &"x".repeat(56)).unwrap();
+    }
+}

@@ -1,0 +1,7 @@
+//! The roles of `atta migrate --print-roles`: each can do what it is for, and no more.
+
+mod support;
+mod adder;
+mod worker;
+mod looker;
+mod script;
