@@ -15,7 +15,14 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
     -Cllvm-args=-sanitizer-coverage-trace-compares -Clink-dead-code --cfg fuzzing";
 
 /// The targets, each with its share of the time.
-const TARGETS: [(&str, u32); 2] = [("crontab", 4), ("time_phrase", 1)];
+const TARGETS: [(&str, u32); 6] = [
+    ("crontab", 4),
+    ("time_phrase", 1),
+    ("settings_file", 2),
+    ("connection_string", 3),
+    ("host_protocol", 4),
+    ("notice", 1),
+];
 
 pub(crate) fn run(seconds: u32) -> Result {
     install::cpp_compiler()?;
@@ -25,6 +32,7 @@ pub(crate) fn run(seconds: u32) -> Result {
     // A target is named so that build scripts and macros, which have no fuzzer in them, do without the flags.
     build.current_dir(&folder).args(["build", "--quiet", "--release", "--locked", "--target", &host]);
     crate::run(build.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", folder.join("target")))?;
+    let shares: u32 = TARGETS.iter().map(|(_, share)| share).sum();
     for (target, share) in TARGETS {
         let (corpus, artifacts) = (folder.join("corpus").join(target), folder.join("artifacts").join(target));
         for made in [&corpus, &artifacts] {
@@ -32,7 +40,7 @@ pub(crate) fn run(seconds: u32) -> Result {
         }
         let mut fuzzer = Command::new(folder.join(format!("target/{host}/release/{target}")));
         fuzzer
-            .arg(format!("-max_total_time={}", (seconds * share / 5).max(1)))
+            .arg(format!("-max_total_time={}", (seconds.saturating_mul(share) / shares).max(1)))
             .arg(format!("-artifact_prefix={}/", artifacts.display()))
             .arg(format!("-dict={}", folder.join(format!("{target}.dict")).display()))
             .args(["-max_len=2000", "-timeout=5", "-verbosity=0", "-print_final_stats=1"])

@@ -544,12 +544,21 @@
     waiting.reject(waiting.where);
   }
 
+  /** A word that can't be read; whoever waits for it is told so. */
+  function refuse(line, { message }) {
+    const [, kind, number] = /^\{"(run|reply)":(\d+),/.exec(line) ?? [];
+    const why = `its JSON can't be read: ${message}`;
+    if (kind === "run") sayFailed(Number(number), `the payload is refused: ${why}`);
+    else if (kind === "reply") reply({ reply: Number(number), error: `the answer is refused: ${why}` });
+    else log("error", undefined, `the worker said what is no word: ${message}`);
+  }
+
   function hear(line) {
     let word;
     try {
       word = JSON.parse(line);
     } catch (error) {
-      return log("error", undefined, `the worker said what is no word: ${error.message}`);
+      return refuse(line, error);
     }
     if (word.run !== undefined) runTask(word);
     else if (word.reply !== undefined) reply(word);

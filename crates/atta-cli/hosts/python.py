@@ -638,6 +638,17 @@ class Host:
         elif reply is not None:
             reply.get_loop().call_soon_threadsafe(lambda: reply.done() or reply.set_result(word))
 
+    def refuse(self, line, error):
+        """A word that Python can't read: too deep, or a number of too many digits. Whoever waits for it is told so."""
+        begin = re.match(rb'\{"(run|reply)":(\d+),', line)
+        why = f"its JSON can't be read by Python: {message_of(error)}"
+        if begin is None:
+            log("error", None, f"the worker said what the host does not understand: {error_text(error)}")
+        elif begin[1] == b"run":
+            say({"failed": int(begin[2]), "error": f"the payload is refused: {why}"})
+        else:
+            self.reply({"reply": int(begin[2]), "error": f"the jobs were added, but the answer is refused: {why}"})
+
     def hear(self, word):
         if "run" in word:
             self.run(word)
@@ -701,7 +712,7 @@ def listen():
             try:
                 host.hear(json.loads(line))
             except Exception as error:
-                log("error", None, f"the worker said what the host does not understand: {error_text(error)}")
+                host.refuse(line, error)
     # The worker has gone, or wants us to go, whatever the tasks do.
     os._exit(0)
 

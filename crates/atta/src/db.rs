@@ -15,7 +15,9 @@ use crate::{Error, Result};
 /// The marker in the body of every function of ours: with it a worker knows whose functions a schema has.
 pub(crate) const FUNCTIONS_MARKER: &str = "atta functions, revision 1";
 
-/// A job as JSON text: what many statements give back. They name the row `job`, and its names `names`.
+/// A job as JSON text: what many statements give back. They name the row `job`, and its names `names`. Times are in UTC,
+/// whatever the session has: the offsets of old ones have seconds, or fall before the year 1. Those that chrono does not
+/// know, infinity too, become the nearest that it does.
 const JOB_JSON: &str = include_str!("../sql/queries/job_json.sql");
 
 /// The name of a job's state. Besides `job` there is its `queue`, if it is in one.

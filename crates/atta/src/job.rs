@@ -11,6 +11,29 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 
 use crate::{Error, Result};
 
+/// The times that a job is given and is seen with. PostgreSQL's own go from 4713 BC to 294276 AD and on to infinity, which
+/// neither chrono nor most other readers know: such a time, set by SQL, is seen as the nearest of these.
+pub(crate) const FIRST_TIME: DateTime<Utc> = time_at(-62_135_596_800);
+pub(crate) const LAST_TIME: DateTime<Utc> = time_at(253_402_214_400);
+
+const fn time_at(seconds: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(seconds, 0).expect("a time within the years 1 to 9999")
+}
+
+/// A time in a column, whatever it is: see [`FIRST_TIME`].
+pub(crate) struct StoredTime(pub(crate) DateTime<Utc>);
+
+impl<'a> FromSql<'a> for StoredTime {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<StoredTime, Box<dyn std::error::Error + Sync + Send>> {
+        // Microseconds since the year 2000; the ends are the infinities.
+        let micros = i64::from_be_bytes(raw.try_into()?).saturating_add(946_684_800_000_000);
+        let micros = micros.clamp(FIRST_TIME.timestamp_micros(), LAST_TIME.timestamp_micros());
+        Ok(StoredTime(DateTime::from_timestamp_micros(micros).ok_or("no time")?))
+    }
+
+    accepts!(TIMESTAMPTZ);
+}
+
 /// A job as it stands in the database.
 ///
 /// The payload is kept as the text that was stored, and decoded only when somebody asks.
@@ -34,7 +57,8 @@ pub struct Job {
     pub(crate) locked_at: Option<DateTime<Utc>>,
     pub(crate) locked_by: Option<String>,
     pub(crate) revision: i32,
-    pub(crate) flags: Option<serde_json::Map<String, serde_json::Value>>,
+    #[serde(deserialize_with = "object_or_none")]
+    pub(crate) flags: Option<Flags>,
     /// Known while a worker holds it.
     #[serde(skip)]
     pub(crate) place: Place,
@@ -176,6 +200,15 @@ impl Job {
     }
 }
 
+/// An object whose members are the flags.
+pub(crate) type Flags = serde_json::Map<String, serde_json::Value>;
+
+/// The functions write nothing but objects. Whatever somebody else put there must not keep the job from being read.
+fn object_or_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Flags>, D::Error> {
+    let json = Option::<Box<RawValue>>::deserialize(deserializer)?;
+    Ok(json.and_then(|json| serde_json::from_str(json.get()).ok()))
+}
+
 /// A statement that can't know the name leaves it to its caller.
 fn null_as_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.unwrap_or_default().into())
@@ -190,7 +223,7 @@ fn as_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Box<str>
 pub struct JobSpec {
     /// Jobs of one queue run one after the other. Default: none.
     pub queue_name: Option<String>,
-    /// Not before this time. Default: now.
+    /// Not before this time, in the years 1 to 9999. Default: now.
     pub run_at: Option<DateTime<Utc>>,
     /// How often it may be begun, at least 1. Default: 25.
     pub max_attempts: Option<i16>,
@@ -298,7 +331,7 @@ impl From<JobSpecBuilder> for JobSpec {
 /// What `reschedule_jobs` changes; what is left out stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RescheduleJobOptions {
-    /// The new time.
+    /// The new time, in the years 1 to 9999.
     pub run_at: Option<DateTime<Utc>>,
     /// The new priority.
     pub priority: Option<i16>,

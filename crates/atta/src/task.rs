@@ -267,10 +267,14 @@ impl RetryPolicy {
         if self.jitter == 0.0 {
             return retry;
         }
-        let stretch = 1.0 + self.jitter * fastrand::f64();
+        // Much too long a delay, or too much jitter, is as long as a release makes of it: no reason to panic.
+        let stretched = |delay: Duration| {
+            let seconds = delay.as_secs_f64() * (1.0 + self.jitter * fastrand::f64());
+            Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+        };
         match retry {
-            Retry::Backoff => Retry::In(backoff(job.attempts).mul_f64(stretch)),
-            Retry::In(delay) => Retry::In(delay.mul_f64(stretch)),
+            Retry::Backoff => Retry::In(stretched(backoff(job.attempts))),
+            Retry::In(delay) => Retry::In(stretched(delay)),
             chosen => chosen,
         }
     }

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::event::WorkerEvent;
+use crate::job::{FIRST_TIME, LAST_TIME};
 use crate::{Job, JobFilter, Result, Worker, WorkerUtils};
 
 /// What became of the jobs that [`run_due_jobs`] ran.
@@ -129,13 +130,19 @@ impl Clock {
         Clock::default()
     }
 
-    /// What it shows.
+    /// What it shows; in the years 1 to 9999, however far it was moved.
     pub fn now(&self) -> DateTime<Utc> {
-        Utc::now() + TimeDelta::microseconds(self.offset_micros.load(Ordering::Relaxed))
+        let (now, offset) = (Utc::now(), TimeDelta::microseconds(self.offset_micros.load(Ordering::Relaxed)));
+        let end = if offset < TimeDelta::zero() { FIRST_TIME } else { LAST_TIME };
+        now.checked_add_signed(offset).unwrap_or(end).clamp(FIRST_TIME, LAST_TIME)
     }
 
     /// Moves it forward, or back by a negative time.
     pub fn advance(&self, by: TimeDelta) {
-        self.offset_micros.fetch_add(by.num_microseconds().unwrap_or(i64::MAX), Ordering::Relaxed);
+        let furthest = if by < TimeDelta::zero() { i64::MIN } else { i64::MAX };
+        let by = by.num_microseconds().unwrap_or(furthest);
+        let moved = |offset: i64| Some(offset.saturating_add(by));
+        // Always some, so always done.
+        let _ = self.offset_micros.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
     }
 }

@@ -4,6 +4,7 @@ mod adapters;
 mod add;
 mod admin;
 mod bulk;
+mod check;
 mod overview;
 mod read;
 
@@ -112,6 +113,7 @@ impl WorkerUtils {
         template: &str,
         argument: &serde_json::Value,
     ) -> Result<Vec<tokio_postgres::Row>> {
+        check::check_argument(doing, "argument", argument)?;
         let client = pool::get(&self.inner.pool, doing).await?;
         let sql = self.inner.schema.fill(template);
         let argument = argument.to_string();

@@ -9,6 +9,7 @@
 mod options;
 mod plan;
 mod wake;
+mod notice;
 mod owner;
 mod lanes;
 mod claim;

@@ -31,6 +31,11 @@ impl Database {
         Database::create(None).await
     }
 
+    /// A database with nothing in it, in another encoding than UTF-8.
+    pub async fn encoded(encoding: &str) -> Database {
+        Database::create(Some(&format!("template0 encoding '{encoding}' lc_collate 'C' lc_ctype 'C'"))).await
+    }
+
     /// The connection string.
     pub fn url(&self) -> String {
         server_url(&self.name)

@@ -67,7 +67,12 @@ impl File {
                 )));
             }
         };
-        let mut file: File = toml::from_str(&text).map_err(|error| explain(path, &text, &error))?;
+        File::parse(&text, path)
+    }
+
+    /// What the text of a file says.
+    pub(crate) fn parse(text: &str, path: &Path) -> Result<File, Failure> {
+        let mut file: File = toml::from_str(text).map_err(|error| explain(path, text, &error))?;
         file.resolve_paths(path);
         Ok(file)
     }

@@ -225,6 +225,74 @@ pub(super) struct Said {
     pub(super) pong: Option<bool>,
 }
 
+/// What a line says. A word that somebody waits for is understood as far as that: if the rest of it is not as it should
+/// be, the rest is an error.
+pub(super) fn said(line: &[u8]) -> serde_json::Result<Said> {
+    let error = match serde_json::from_slice(line) {
+        Ok(said) => return Ok(said),
+        Err(error) => error,
+    };
+    // A text that was cut between the halves of a surrogate pair, say.
+    let mended = without_half_pairs(&String::from_utf8_lossy(line));
+    if let Ok(said) = serde_json::from_str(&mended) {
+        return Ok(said);
+    }
+    // As good as none: the error tells.
+    let awaited: Awaited = serde_json::from_str(&mended).unwrap_or_default();
+    if awaited.failed.is_none() && awaited.call.is_none() {
+        return Err(error);
+    }
+    let error = format!("the host said so in words that are not ours: {error}");
+    Ok(Said { failed: awaited.failed, call: awaited.call, error: Some(error), ..Said::default() })
+}
+
+/// The words that somebody waits for.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Awaited {
+    failed: Option<u64>,
+    call: Option<u64>,
+}
+
+/// JSON with \ufffd for every half of a surrogate pair that lacks the other: JavaScript and Python have such texts, and
+/// say them.
+fn without_half_pairs(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = match (surrogate(rest), rest.get(6..).and_then(surrogate)) {
+            (None, _) => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            (Some(Half::First), Some(Half::Second)) => 12,
+            (Some(_), _) => 0,
+        };
+        if length == 0 {
+            out.push_str("\\ufffd");
+            rest = &rest[6..];
+        } else {
+            out.push_str(&rest[..length]);
+            rest = &rest[length..];
+        }
+    }
+    out + rest
+}
+
+enum Half {
+    First,
+    Second,
+}
+
+/// Whether the text begins with the escape of half a surrogate pair.
+fn surrogate(text: &str) -> Option<Half> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    match u16::from_str_radix(digits, 16).ok()? {
+        0xd800..=0xdbff => Some(Half::First),
+        0xdc00..=0xdfff => Some(Half::Second),
+        _ => None,
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct FailedItem {
     pub(super) index: usize,
@@ -288,6 +356,31 @@ mod tests {
         let json = "{ \"a b\" : [1 , \"x \\\" y \\\\\" ,\n\ttrue ] }";
         assert_eq!(compact(json), "{\"a b\":[1,\"x \\\" y \\\\\",true]}");
         assert_eq!(compact(" null "), "null");
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_is_replaced_and_all_else_stays() {
+        let mended =
+            without_half_pairs(r#""\ud83d\ude00 \ud83d \ude00 \\ud83d \n\"\u00e4 \ud83d\ud83d\ude00""#);
+        assert_eq!(mended, r#""\ud83d\ude00 \ufffd \ufffd \\ud83d \n\"\u00e4 \ufffd\ud83d\ude00""#);
+        for odd in ["\\", "\\u", "\\ud8", "\\ü", "\\ud83d\\", "\\ud83d\\u"] {
+            assert!(!without_half_pairs(odd).is_empty());
+        }
+    }
+
+    #[test]
+    fn whoever_waits_is_answered_whatever_else_is_wrong() {
+        let failed = said(br#"{"failed":7,"error":"cut \ud83d"}"#).unwrap();
+        assert_eq!((failed.failed, failed.error.as_deref()), (Some(7), Some("cut \u{fffd}")));
+        let failed = said(b"{\"failed\":7,\"error\":\"\xff\"}").unwrap();
+        assert_eq!((failed.failed, failed.error.as_deref()), (Some(7), Some("\u{fffd}")));
+        let failed = said(br#"{"failed":7,"error":{"code":1}}"#).unwrap();
+        assert!(failed.failed == Some(7) && failed.error.unwrap().contains("words that are not ours"));
+        let call = said(br#"{"call":3,"add":[],"preserve_run_at":"yes"}"#).unwrap();
+        assert!(call.call == Some(3) && call.add.is_none() && call.error.is_some());
+        for nonsense in [&b"{"[..], b"[]x", b"{\"failed\":\"x\"}", b"\xff"] {
+            assert!(said(nonsense).is_err());
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod bench;
 mod connect;
 mod add;
 mod jobs;
+mod odd;
 mod steer;
 mod overview;
 mod cron;

@@ -19,6 +19,7 @@ mod deploy;
 mod executables;
 mod hosts;
 mod javascript;
+mod odd;
 mod log;
 mod python;
 mod rough;

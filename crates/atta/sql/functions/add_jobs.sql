@@ -31,13 +31,13 @@ begin
     if length(v_wrong.identifier) > 128 then
       raise exception using
         errcode = 'GWBID',
-        message = format('task identifier is too long: %s characters (%L…)',
+        message = format('task identifier is too long: %s characters (%L...)',
           length(v_wrong.identifier), left(v_wrong.identifier, 32)),
         hint = 'At most 128 characters are allowed.';
     elsif length(v_wrong.queue_name) > 128 then
       raise exception using
         errcode = 'GWBQN',
-        message = format('queue name is too long: %s characters (%L…)',
+        message = format('queue name is too long: %s characters (%L...)',
           length(v_wrong.queue_name), left(v_wrong.queue_name, 32)),
         hint = 'At most 128 characters are allowed.';
     elsif v_wrong.max_attempts < 1 then
@@ -50,7 +50,7 @@ begin
         errcode = 'GWBJK',
         message = case v_wrong.job_key
           when '' then 'job key is empty'
-          else format('job key is too long: %s characters (%L…)',
+          else format('job key is too long: %s characters (%L...)',
             length(v_wrong.job_key), left(v_wrong.job_key, 32))
         end,
         hint = 'A job key has 1 to 512 characters; leave it out (null) for a job without one.';

@@ -1,13 +1,13 @@
 -- Adds one job in the mode unsafe_dedupe by the SQL function, and gives back the one that there is, as JSON text: it may
 -- be of another task, or in another queue, than the one that was to be added.
--- $1 the job as a JSON object; its payload keeps its text.
+-- $1 the job as a JSON object, its payload as a string with JSON in it: see add_job.sql.
 -- Locks and indexes: those of the function. What the function creates is not yet visible out here, so a name that is
 -- not found is the one that was asked for.
 select
   {job_json}
 from json_to_record($1::text::json) as spec (
   identifier text,
-  payload json,
+  payload text,
   queue_name text,
   run_at timestamptz,
   max_attempts integer,
@@ -17,7 +17,7 @@ from json_to_record($1::text::json) as spec (
   job_key_mode text
 )
 cross join lateral {schema}.add_job(
-  spec.identifier, spec.payload, spec.queue_name, spec.run_at, spec.max_attempts,
+  spec.identifier, spec.payload::json, spec.queue_name, spec.run_at, spec.max_attempts,
   spec.job_key, spec.priority, spec.flags, spec.job_key_mode
 ) as job
 cross join lateral (

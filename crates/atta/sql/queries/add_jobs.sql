@@ -1,10 +1,30 @@
 -- Adds many jobs by the SQL function, and gives them back as JSON text, in the order of the list.
--- $1 an object: jobs, an array of objects whose payloads keep their text, and preserve_run_at, a boolean.
+-- $1 an object: jobs, an array of objects as in add_job.sql, and preserve_run_at, a boolean.
 -- Locks and indexes: those of the function. The names are the caller's: it knows them by the order.
 select
   {job_json}
 from {schema}.add_jobs(
-  array(select json_populate_recordset(null::{schema}.job_spec, ($1::text::json) -> 'jobs')),
+  array(
+    select row(
+        spec.identifier, spec.payload::json, spec.queue_name, spec.run_at, spec.max_attempts,
+        spec.job_key, spec.priority, spec.flags
+      )::{schema}.job_spec
+    from rows from (
+      json_to_recordset(($1::text::json) -> 'jobs') as (
+        identifier text,
+        payload text,
+        queue_name text,
+        run_at timestamptz,
+        max_attempts smallint,
+        job_key text,
+        priority smallint,
+        flags text[]
+      )
+    ) with ordinality as spec (
+      identifier, payload, queue_name, run_at, max_attempts, job_key, priority, flags, position
+    )
+    order by spec.position
+  ),
   (($1::text::json) ->> 'preserve_run_at')::boolean
 ) with ordinality as job
 cross join (select null::text as task_identifier, null::text as queue_name) as names

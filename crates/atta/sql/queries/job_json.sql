@@ -5,14 +5,26 @@ json_build_object(
     'queue_name', names.queue_name,
     'payload', job.payload,
     'priority', job.priority,
-    'run_at', least(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z'),
+    'run_at', to_char(
+      least(greatest(timezone('UTC', job.run_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
+      'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+    ),
     'attempts', job.attempts,
     'max_attempts', job.max_attempts,
     'last_error', job.last_error,
-    'created_at', job.created_at,
-    'updated_at', job.updated_at,
+    'created_at', to_char(
+      least(greatest(timezone('UTC', job.created_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
+      'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+    ),
+    'updated_at', to_char(
+      least(greatest(timezone('UTC', job.updated_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
+      'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+    ),
     'key', job.key,
-    'locked_at', job.locked_at,
+    'locked_at', case when job.locked_at is not null then to_char(
+      least(greatest(timezone('UTC', job.locked_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
+      'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+    ) end,
     'locked_by', job.locked_by,
     'revision', job.revision,
     'flags', job.flags

@@ -13,4 +13,4 @@ cross join lateral (
 where job.id > coalesce((($1::text::json) ->> 'after_id')::bigint, 0)
   and (select {job_matches})
 order by job.id
-limit (select (($1::text::json) ->> 'limit')::integer)
+limit (select (($1::text::json) ->> 'limit')::bigint)

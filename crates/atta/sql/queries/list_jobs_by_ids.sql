@@ -16,4 +16,4 @@ cross join lateral (
 ) as state
 where (select {job_matches})
 order by job.id
-limit (select (($1::text::json) ->> 'limit')::integer)
+limit (select (($1::text::json) ->> 'limit')::bigint)

@@ -2,8 +2,14 @@
 -- $1 is not used. Locks nothing; reads the whole table, which has a row an item.
 select json_build_object(
     'identifier', known.identifier,
-    'known_since', known.known_since,
-    'last_execution', known.last_execution
+    'known_since', to_char(
+      least(greatest(timezone('UTC', known.known_since), timestamp '0001-01-01'), timestamp '9999-12-31'),
+      'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+    ),
+    'last_execution', case when known.last_execution is not null then to_char(
+      least(greatest(timezone('UTC', known.last_execution), timestamp '0001-01-01'), timestamp '9999-12-31'),
+      'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+    ) end
   )::text
 from {schema}._private_known_crontabs as known
 where $1::text is not null

@@ -11,9 +11,10 @@ with known as (
 ), page as (
   select known.identifier
   from known
-  where known.identifier > coalesce(($1::text::json) ->> 'after_identifier', '')
+  where known.identifier >= coalesce(($1::text::json) ->> 'after_identifier', '')
+    and known.identifier is distinct from ($1::text::json) ->> 'after_identifier'
   order by known.identifier
-  limit (select (($1::text::json) ->> 'limit')::integer)
+  limit (select (($1::text::json) ->> 'limit')::bigint)
 )
 select json_build_object(
     'task_identifier', page.identifier,
@@ -22,8 +23,10 @@ select json_build_object(
       from {schema}._atta_workers as worker
       where page.identifier = any (worker.task_identifiers)
     ),
-    'oldest_due_at', greatest(
-      min(job.run_at) filter (where state.name in ('ready', 'waiting')), timestamptz '0001-01-01 00:00:00Z'
+    'oldest_due_at', to_char(
+      min(greatest(timezone('UTC', job.run_at), timestamp '0001-01-01'))
+        filter (where job.id is not null and state.name in ('ready', 'waiting')),
+      'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
     ),
     {job_counts}
   )::text

@@ -31,7 +31,10 @@ select json_build_object(
     'silent_seconds', extract(epoch from now() - worker.heartbeat_at)::float8,
     'jobs', coalesce(held.jobs, 0),
     'queues', coalesce(held.queues, 0),
-    'oldest_lock_at', held.since
+    'oldest_lock_at', case when held.since is not null then to_char(
+      least(greatest(timezone('UTC', held.since), timestamp '0001-01-01'), timestamp '9999-12-31'),
+      'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+    ) end
   )::text
 from {schema}._atta_workers as worker
 full join held on held.worker_id = worker.id

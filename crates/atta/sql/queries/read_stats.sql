@@ -7,8 +7,10 @@ from (
       'level', grouping(task.identifier, queue.queue_name),
       'task_identifier', task.identifier,
       'queue_name', queue.queue_name,
-      'oldest_due_at', greatest(
-        min(job.run_at) filter (where state.name in ('ready', 'waiting')), timestamptz '0001-01-01 00:00:00Z'
+      'oldest_due_at', to_char(
+        min(greatest(timezone('UTC', job.run_at), timestamp '0001-01-01'))
+          filter (where state.name in ('ready', 'waiting')),
+        'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
       ),
       {job_counts}
     ) as row,
@@ -24,5 +26,5 @@ from (
   ) as state
   group by grouping sets ((), (task.identifier), (queue.queue_name))
 ) as ranked
-where ranked.rank <= (($1::text::json) ->> 'top')::integer
+where ranked.rank <= (($1::text::json) ->> 'top')::bigint
 order by ranked.rank

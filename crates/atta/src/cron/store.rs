@@ -16,6 +16,7 @@ use super::moment::Minute;
 use super::plan::Known;
 use super::{Cron, payload};
 use crate::db::pool;
+use crate::job::StoredTime;
 use crate::{Error, Result, Schema};
 
 const REGISTER_CRON_ITEMS: &str = include_str!("../../sql/queries/register_cron_items.sql");
@@ -62,7 +63,11 @@ impl Store {
         let parameters: [Parameter<'_>; 2] = [(&identifiers, Type::TEXT_ARRAY), (&now, Type::TIMESTAMPTZ)];
         let doing = "registering cron items";
         let rows = self.query(doing, &self.register_cron_items, &parameters).await?;
-        let known = |row: &Row| Known { known_since: row.get(1), last_execution: row.get(2) };
+        let known = |row: &Row| {
+            let StoredTime(known_since) = row.get(1);
+            let last_execution = row.get::<_, Option<StoredTime>>(2).map(|StoredTime(time)| time);
+            Known { known_since, last_execution }
+        };
         Ok(rows.iter().map(|row| (row.get(0), known(row))).collect())
     }
 

@@ -26,8 +26,15 @@ const WAIT: Duration = Duration::from_secs(30);
 const INDEXES_ONLY: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_mergejoin = off; \
      set enable_hashjoin = off; set jit = off; set plan_cache_mode = force_generic_plan";
 
+/// As many connections as PostgreSQL itself can be set up for. A pool makes room for all of them at once.
+pub(crate) const MOST_CONNECTIONS: usize = 262_143;
+
 /// A pool of up to `size` connections. Opens none yet.
 pub(crate) fn pool(settings: &ConnectionSettings, size: usize) -> Result<Pool> {
+    if !(1..=MOST_CONNECTIONS).contains(&size) {
+        return Err(Error::config(format!("invalid pool of {size} connections"))
+            .with_hint(format!("it must have 1 to {MOST_CONNECTIONS}")));
+    }
     build(builder(settings, size))
 }
 

@@ -4,12 +4,14 @@ use std::borrow::Cow;
 use std::future::Future;
 
 use bytes::{Bytes, BytesMut};
+use chrono::{DateTime, SubsecRound, Utc};
 use futures_util::SinkExt;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio_postgres::CopyInSink;
 use tokio_postgres::types::Type;
 
+use super::check::check_job;
 use super::{WorkerUtils, decode_jobs};
 use crate::db::pool;
 use crate::{BatchTaskHandler, Error, Job, JobKeyMode, JobSpec, Result, TaskHandler};
@@ -143,9 +145,10 @@ impl RawJobSpec {
 #[derive(Serialize)]
 struct Argument<'a> {
     identifier: &'a str,
+    #[serde(serialize_with = "as_string")]
     payload: Cow<'a, RawValue>,
     queue_name: &'a Option<String>,
-    run_at: Option<chrono::DateTime<chrono::Utc>>,
+    run_at: Option<DateTime<Utc>>,
     max_attempts: Option<i16>,
     job_key: &'a Option<String>,
     priority: Option<i16>,
@@ -227,6 +230,7 @@ impl WorkerUtils {
         spec: impl Into<JobSpec>,
     ) -> Result<Job> {
         let job = RawJobSpec::new(identifier, payload, spec)?;
+        check_job(&job)?;
         let argument = encode(&self.argument(&job))?;
         let is_deduped = job.spec.job_key_mode == Some(JobKeyMode::UnsafeDedupe);
         let template = if is_deduped && self.access(transaction).await? != Access::Add {
@@ -249,6 +253,7 @@ impl WorkerUtils {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
+        jobs.iter().try_for_each(check_job)?;
         if jobs.iter().any(|job| job.spec.job_key_mode == Some(JobKeyMode::UnsafeDedupe)) {
             return Err(Error::config(
                 "adding jobs: the job key mode unsafe_dedupe can't be used for many at once",
@@ -289,7 +294,7 @@ impl WorkerUtils {
             identifier: &job.identifier,
             payload: crate::trace::carry(&job.payload),
             queue_name: &spec.queue_name,
-            run_at: spec.run_at.or_else(|| self.default_run_at()),
+            run_at: spec.run_at.or_else(|| self.default_run_at()).map(in_micros),
             max_attempts: spec.max_attempts,
             job_key: &spec.job_key,
             priority: spec.priority,
@@ -297,6 +302,16 @@ impl WorkerUtils {
             job_key_mode: spec.job_key_mode.map(JobKeyMode::as_str),
         }
     }
+}
+
+/// JSON within a string of JSON: see the statement.
+fn as_string<S: serde::Serializer>(json: &RawValue, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(json.get())
+}
+
+/// As exactly as PostgreSQL keeps it.
+pub(super) fn in_micros(time: DateTime<Utc>) -> DateTime<Utc> {
+    time.trunc_subsecs(6)
 }
 
 fn encode(argument: &impl Serialize) -> Result<String> {

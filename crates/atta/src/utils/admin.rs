@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::WorkerUtils;
+use super::check::{check_rescheduling, check_text};
 use crate::db::pool;
 use crate::{Error, Job, RescheduleJobOptions, Result};
 
@@ -63,6 +64,7 @@ impl WorkerUtils {
 
     /// Changes when and how often jobs run; gives back those that no worker was at.
     pub async fn reschedule_jobs(&self, job_ids: &[i64], options: RescheduleJobOptions) -> Result<Vec<Job>> {
+        check_rescheduling(&options)?;
         let sql = include_str!("../../sql/queries/reschedule_jobs.sql");
         let argument = json!({
             "job_ids": job_ids,
@@ -102,6 +104,7 @@ impl WorkerUtils {
     /// Safe while workers run and jobs are added: each part takes its table for itself for a moment. If it can't have
     /// it within two seconds, it gives up with an error that is transient.
     pub async fn cleanup(&self, tasks: &[CleanupTask], keep: &[&str]) -> Result<CleanupCounts> {
+        keep.iter().try_for_each(|identifier| check_text("cleaning up", "keep", identifier))?;
         let mut tasks = tasks.to_vec();
         tasks.sort_unstable();
         tasks.dedup();

@@ -10,7 +10,8 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::add::{Access, AddJobs, RawJobSpec};
+use super::add::{Access, AddJobs, RawJobSpec, in_micros};
+use super::check::check_job;
 use super::{WorkerUtils, pool};
 use crate::job::Place;
 use crate::{Error, Job, Result};
@@ -50,6 +51,7 @@ impl WorkerUtils {
         if !self.can_copy(transaction, jobs).await? {
             return Ok(self.add_raw_jobs_in(transaction, jobs).await?.len());
         }
+        jobs.iter().try_for_each(check_job)?;
         self.copy_jobs(transaction, jobs, false).await?;
         Ok(jobs.len())
     }
@@ -166,7 +168,7 @@ impl WorkerUtils {
             queue_name: spec.queue_name.clone(),
             payload: crate::trace::carry(&job.payload).get().into(),
             priority: spec.priority.unwrap_or(0),
-            run_at: spec.run_at.or_else(|| self.default_run_at()).unwrap_or(prepared.now),
+            run_at: in_micros(spec.run_at.or_else(|| self.default_run_at()).unwrap_or(prepared.now)),
             attempts: 0,
             max_attempts: spec.max_attempts.unwrap_or(25),
             last_error: None,
@@ -184,13 +186,12 @@ impl WorkerUtils {
 
 /// Many, without keys, and nothing in them that the function would refuse.
 fn is_worthwhile(jobs: &[RawJobSpec]) -> bool {
-    let is_name = |text: &str| text.chars().count() <= 128 && !text.contains('\0');
+    let is_name = |text: &str| text.chars().count() <= 128;
     let is_plain = |job: &RawJobSpec| {
         job.spec.job_key.is_none()
             && is_name(&job.identifier)
             && job.spec.queue_name.as_deref().is_none_or(is_name)
             && job.spec.max_attempts.is_none_or(|attempts| attempts >= 1)
-            && job.spec.flags.iter().flatten().all(|flag| !flag.contains('\0'))
     };
     jobs.len() >= WORTHWHILE && jobs.iter().all(is_plain)
 }

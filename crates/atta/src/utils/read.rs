@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{WorkerUtils, decode_jobs};
+use crate::job::{FIRST_TIME, LAST_TIME};
 use crate::{Error, Job, Result};
 
 /// Where a job stands. No column says so: it follows from the others, and from the time.
@@ -154,7 +155,9 @@ impl WorkerUtils {
 }
 
 fn encode(doing: &str, filter: &JobFilter) -> Result<Value> {
-    serde_json::to_value(filter)
+    // Nothing is created beyond these times, so they filter no less.
+    let created_before = filter.created_before.map(|time| time.clamp(FIRST_TIME, LAST_TIME));
+    serde_json::to_value(JobFilter { created_before, ..filter.clone() })
         .map_err(|error| Error::config(format!("{doing}: the filter is no JSON: {error}")))
 }
 

@@ -4,11 +4,11 @@ use std::sync::{Arc, PoisonError};
 
 use deadpool_postgres::Object;
 use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, Json, Type};
+use tokio_postgres::types::{FromSql, Type};
 
 use super::Shared;
 use super::hold::Cursor;
-use crate::job::Place;
+use crate::job::{Flags, Place, StoredTime};
 use crate::{Error, Job, Result};
 
 /// Claims up to `limit` due jobs durably, and gives them in the order in which they are to run: queued ones of all
@@ -102,7 +102,8 @@ const COLUMNS: usize = 12;
 
 fn read_job(row: &Row, task_identifier: Arc<str>) -> Result<Job, tokio_postgres::Error> {
     let JsonText(payload) = row.try_get(1)?;
-    let flags: Option<Json<serde_json::Map<String, serde_json::Value>>> = row.try_get(11)?;
+    let (StoredTime(created_at), StoredTime(updated_at)) = (row.try_get(7)?, row.try_get(8)?);
+    let flags: Option<FlagsColumn> = row.try_get(11)?;
     Ok(Job {
         id: row.try_get(0)?,
         task_identifier,
@@ -114,13 +115,13 @@ fn read_job(row: &Row, task_identifier: Arc<str>) -> Result<Job, tokio_postgres:
         attempts: row.try_get(4)?,
         max_attempts: row.try_get(5)?,
         last_error: row.try_get(6)?,
-        created_at: row.try_get(7)?,
-        updated_at: row.try_get(8)?,
+        created_at,
+        updated_at,
         key: row.try_get(9)?,
         locked_at: None,
         locked_by: None,
         revision: row.try_get(10)?,
-        flags: flags.map(|Json(flags)| flags),
+        flags: flags.and_then(|FlagsColumn(flags)| flags),
         place: Place::default(),
     })
 }
@@ -135,5 +136,19 @@ impl<'a> FromSql<'a> for JsonText {
 
     fn accepts(kind: &Type) -> bool {
         *kind == Type::JSON
+    }
+}
+
+/// Flags, if they are what the functions write. Whatever somebody else put there keeps no job from being claimed.
+struct FlagsColumn(Option<Flags>);
+
+impl<'a> FromSql<'a> for FlagsColumn {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<FlagsColumn, Box<dyn std::error::Error + Sync + Send>> {
+        // The first byte is the version of the format.
+        Ok(FlagsColumn(raw.get(1..).and_then(|json| serde_json::from_slice(json).ok())))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::JSONB
     }
 }

@@ -24,7 +24,12 @@ use crate::task::IntoTaskHandlerResult;
 use crate::testing::Clock;
 use crate::{BatchTaskHandler, Error, Result, Schema, TaskHandler, WorkerContext, WorkerUtils};
 
+/// More jobs at a time, or ahead of time, are a slip of the pen.
+const MOST_JOBS: usize = 1_000_000;
+
 /// How a worker is set up.
+///
+/// Every length of time may be `Duration::MAX`, for never; what is longer than a hundred years is taken for that.
 ///
 /// ```no_run
 /// # use atta::{IntoTaskHandlerResult, TaskHandler, WorkerContext, WorkerOptions};
@@ -119,7 +124,7 @@ impl WorkerOptions {
         self
     }
 
-    /// How many jobs run at a time. At least 1; default: the number of cores.
+    /// How many jobs run at a time. From 1 to a million; default: the number of cores.
     pub fn concurrency(mut self, slots: usize) -> WorkerOptions {
         self.concurrency = slots;
         self
@@ -279,11 +284,12 @@ impl WorkerOptions {
     /// All mistakes in the options are in one error. A database that does not answer is waited for, unless
     /// [`WorkerOptions::wait_for_database`] says otherwise; a wrong password or a missing privilege is an error, since
     /// no waiting cures that.
-    pub async fn init(self) -> Result<Worker> {
+    pub async fn init(mut self) -> Result<Worker> {
         let mistakes = self.mistakes();
         if !mistakes.is_empty() {
             return Err(Error::config(format!("the worker's options are wrong: {}", mistakes.join("; "))));
         }
+        self.bound_times();
         let schema = Schema::new(self.schema.as_str())?;
         let config = match self.url() {
             Some(url) => Some(ConnectionSettings::new(&url)?),
@@ -356,6 +362,26 @@ impl WorkerOptions {
         Ok(Worker::new(Plan { listen, has_own_lanes, ..self.plan }, shared))
     }
 
+    /// Never is a hundred years: with so many, times can still be added up, here and in PostgreSQL.
+    fn bound_times(&mut self) {
+        const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+        let plan = &mut self.plan;
+        let times = [
+            &mut self.poll_interval,
+            &mut self.recovery_threshold,
+            &mut self.interrupted_job_retry_delay,
+            &mut plan.shutdown_grace_period,
+            &mut plan.shutdown_abort_period,
+            &mut plan.complete_job_batch_delay,
+            &mut plan.fail_job_batch_delay,
+        ];
+        let refetch = plan.local_queue.iter_mut().flat_map(|queue| {
+            let delay = queue.refetch_delay.as_mut().map(|delay| &mut delay.duration);
+            [Some(&mut queue.ttl), delay].into_iter().flatten()
+        });
+        times.into_iter().chain(refetch).for_each(|time| *time = (*time).min(LONGEST));
+    }
+
     fn url(&self) -> Option<String> {
         self.database_url.as_ref().map(|text| text.0.clone()).or_else(|| match self.pool {
             Some(_) => None,
@@ -375,7 +401,15 @@ impl WorkerOptions {
             "no database is given: call database_url or pg_pool, or set DATABASE_URL".into(),
         );
         check(self.concurrency >= 1, "concurrency is 0, and must be at least 1".into());
+        check(
+            self.concurrency <= MOST_JOBS,
+            format!("concurrency is {}, and must be at most {MOST_JOBS}", self.concurrency),
+        );
         check(self.max_pg_conn >= 2, format!("max_pg_conn is {}, and must be at least 2", self.max_pg_conn));
+        check(
+            self.max_pg_conn <= pool::MOST_CONNECTIONS,
+            format!("max_pg_conn is {}, and must be at most {}", self.max_pg_conn, pool::MOST_CONNECTIONS),
+        );
         check(self.poll_interval >= Duration::from_millis(1), "poll_interval must be at least 1 ms".into());
         check(
             self.recovery_threshold >= Duration::from_secs(1),
@@ -388,11 +422,18 @@ impl WorkerOptions {
         for identifier in identifiers.iter().filter(|identifier| identifier.chars().count() > 128) {
             check(false, format!("the task identifier {identifier:?} is longer than 128 characters"));
         }
+        for identifier in identifiers.iter().filter(|identifier| identifier.contains('\0')) {
+            check(false, format!("the task identifier {identifier:?} contains a NUL character"));
+        }
         if let Err(error) = Schema::new(self.schema.as_str()) {
             check(false, error.message().to_owned());
         }
         if let Some(local_queue) = &self.plan.local_queue {
             check(local_queue.size >= 1, "the local queue's size is 0, and must be at least 1".into());
+            check(
+                local_queue.size <= MOST_JOBS,
+                format!("the local queue's size is {}, and must be at most {MOST_JOBS}", local_queue.size),
+            );
             let pause = local_queue.refetch_delay.as_ref().map_or(Duration::ZERO, |delay| delay.duration);
             check(
                 pause <= self.poll_interval,

@@ -18,6 +18,7 @@ use super::backoff::Backoff;
 use super::run::{Finished, Outcome};
 use crate::db::pool;
 use crate::event::WorkerEvent;
+use crate::job::{FIRST_TIME, LAST_TIME};
 use crate::{Error, Result, Retry};
 
 /// What is written by one statement.
@@ -97,11 +98,29 @@ async fn release_one_by_one(shared: &Arc<Shared>, kind: Kind, finished: Vec<Fini
             Ok(owned) => tell(shared, one, &owned, false),
             Err(error) => {
                 tracing::error!(%error, job = one[0].job.id, "could not release a job");
-                left.extend(one);
+                left.extend(one.into_iter().map(|one| without_what_is_refused(one, &error)));
             }
         }
     }
     left
+}
+
+/// What the database will not have for its value (a payload that is nested too deeply, a letter that its encoding does not
+/// know) is left out of the next try, or the job would never be released.
+fn without_what_is_refused(mut one: Finished, error: &Error) -> Finished {
+    let is_about_values =
+        error.db_code().is_some_and(|code| code.starts_with("22") || code.starts_with("54"));
+    let Outcome::Failed(failure) = &mut one.outcome else { return one };
+    if !is_about_values {
+        return one;
+    }
+    failure.error = match failure.payload.take() {
+        Some(_) => {
+            format!("{}\n(its next payload was not stored: {})", failure.error, error.message()).into()
+        }
+        None => failure.error.replace(|c: char| !c.is_ascii(), "?").into(),
+    };
+    one
 }
 
 /// One try on one connection. Gives back the ids of the jobs that were still ours.
@@ -193,7 +212,7 @@ fn plan(retry: Retry) -> (Option<f64>, Option<DateTime<Utc>>, bool) {
     match retry {
         Retry::Backoff => (None, None, false),
         Retry::In(delay) => (Some(delay.min(LONGEST).as_secs_f64()), None, false),
-        Retry::At(time) => (None, Some(time), false),
+        Retry::At(time) => (None, Some(time.clamp(FIRST_TIME, LAST_TIME)), false),
         Retry::Never => (None, None, true),
     }
 }

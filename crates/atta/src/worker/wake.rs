@@ -16,9 +16,10 @@ use tokio_postgres::types::Type;
 
 use super::Shared;
 use super::backoff::Backoff;
+use super::notice::{announced_jobs, breaking_revision};
 use crate::db::{ConnectionSettings, connect, pool};
 use crate::event::WorkerEvent;
-use crate::{Error, GRAPHILE_REVISION, Result, recovery};
+use crate::{Error, Result, recovery};
 
 /// Why the worker should do something.
 #[derive(Debug)]
@@ -132,21 +133,6 @@ fn hint(wakes: &mpsc::Sender<Wake>) {
     let _ = wakes.try_send(Wake::Hint);
 }
 
-/// Other tools send other payloads, or none: then it may be any number.
-fn announced_jobs(payload: &str) -> usize {
-    const MANY: i64 = 1_000_000;
-    let notice: Option<serde_json::Value> = serde_json::from_str(payload).ok();
-    let count = notice.and_then(|notice| notice.get("count")?.as_i64()).unwrap_or(MANY);
-    usize::try_from(count.min(MANY)).unwrap_or(0)
-}
-
-/// A revision that we know is no reason to stop, be it of this schema or of another in the same database.
-fn breaking_revision(payload: &str) -> Option<i64> {
-    let notice: serde_json::Value = serde_json::from_str(payload).ok()?;
-    let revision = notice.get("migrationNumber")?.as_i64()?;
-    (notice.get("breaking")?.as_bool()? && revision > i64::from(GRAPHILE_REVISION)).then_some(revision)
-}
-
 /// What a look at the database tells.
 struct Look {
     is_registered: bool,
@@ -236,30 +222,4 @@ async fn look(shared: &Shared) -> Result<Look> {
         functions_are_ours: row.get("functions_are_ours"),
         next_due: row.get::<_, Option<Vec<f64>>>("next_due").unwrap_or_default(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hears_of_jobs_in_any_payload_but_a_count_below_one() {
-        for payload in ["", "nonsense", "{}", r#"{"count":1}"#, r#"{"r":0.5,"count":12}"#, "[]", "\u{0}"] {
-            assert!(announced_jobs(payload) > 0, "{payload:?}");
-        }
-        for payload in [r#"{"count":0}"#, r#"{"r":0.5,"count":-1}"#] {
-            assert_eq!(announced_jobs(payload), 0, "{payload:?}");
-        }
-        assert_eq!(announced_jobs(r#"{"r":0.5,"count":12}"#), 12);
-    }
-
-    #[test]
-    fn only_an_unknown_breaking_revision_stops_us() {
-        assert_eq!(breaking_revision(r#"{"migrationNumber":21,"breaking":true}"#), Some(21));
-        for payload in
-            [r#"{"migrationNumber":21,"breaking":false}"#, r#"{"migrationNumber":3,"breaking":true}"#, ""]
-        {
-            assert_eq!(breaking_revision(payload), None, "{payload:?}");
-        }
-    }
 }

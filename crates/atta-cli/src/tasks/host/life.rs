@@ -265,7 +265,7 @@ async fn listen(shared: &Shared, mut reader: OwnedReadHalf) {
 /// Whatever can't be understood is told and left out: a host may say more than we know.
 fn hear(shared: &Shared, line: &[u8], adds: &mut JoinSet<Vec<u8>>) {
     shared.heard.fetch_add(1, Ordering::Relaxed);
-    let said: Said = match serde_json::from_slice(line) {
+    let said = match wire::said(line) {
         Ok(said) => said,
         Err(error) => {
             let start = String::from_utf8_lossy(&line[..line.len().min(200)]);
@@ -282,9 +282,14 @@ fn hear(shared: &Shared, line: &[u8], adds: &mut JoinSet<Vec<u8>>) {
         answer(shared, run, Err(Refusal { error, items: said.items }));
     } else if said.log.is_some() {
         log(shared, &said);
-    } else if let (Some(call), Some(add)) = (said.call, said.add) {
+    } else if let Some(call) = said.call {
         let utils = shared.worker.get().map(|worker| worker.utils.clone());
         let preserve_run_at = said.preserve_run_at;
+        let Some(add) = said.add else {
+            let error = said.error.unwrap_or_else(|| "a call says what is to be added".into());
+            shared.lock().words.append(&mut wire::reply(call, Err(error)));
+            return shared.outgoing.notify_one();
+        };
         adds.spawn(async move { wire::reply(call, add_jobs(utils, &add, preserve_run_at).await) });
     } else if let Some(task) = said.unloaded {
         let error = said.error.unwrap_or_default();

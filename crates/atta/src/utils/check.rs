@@ -1,0 +1,107 @@
+//! What PostgreSQL would refuse in words that name no field: refused here, before anything is sent, with the cure.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde_json::Value;
+
+use super::RawJobSpec;
+use crate::job::{FIRST_TIME, LAST_TIME};
+use crate::{Error, RescheduleJobOptions, Result};
+
+/// Whether a job can be added, as far as its texts and its time go. The SQL functions refuse the rest, by their codes.
+pub(super) fn check_job(job: &RawJobSpec) -> Result<()> {
+    let doing = "adding a job";
+    let spec = &job.spec;
+    check_text(doing, "identifier", &job.identifier)?;
+    check_optional_text(doing, "queue_name", spec.queue_name.as_deref())?;
+    check_optional_text(doing, "job_key", spec.job_key.as_deref())?;
+    spec.flags.iter().flatten().try_for_each(|flag| check_text(doing, "flags", flag))?;
+    check_time(doing, "run_at", spec.run_at)
+}
+
+pub(super) fn check_rescheduling(options: &RescheduleJobOptions) -> Result<()> {
+    let doing = "rescheduling jobs";
+    if let Some(max_attempts) = options.max_attempts.filter(|count| *count < 1) {
+        return Err(Error::config(format!("{doing}: invalid max_attempts: {max_attempts}"))
+            .with_hint("at least 1 attempt is needed"));
+    }
+    check_time(doing, "run_at", options.run_at)
+}
+
+/// Every text in an argument that is handed over as JSON, under the name of its member.
+pub(super) fn check_argument(doing: &str, name: &str, argument: &Value) -> Result<()> {
+    match argument {
+        Value::String(text) => check_text(doing, name, text),
+        Value::Array(items) => items.iter().try_for_each(|item| check_argument(doing, name, item)),
+        Value::Object(members) => {
+            members.iter().try_for_each(|(name, value)| check_argument(doing, name, value))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn check_text(doing: &str, name: &str, text: &str) -> Result<()> {
+    if !text.contains('\0') {
+        return Ok(());
+    }
+    Err(Error::config(format!("{doing}: {name} contains a NUL character: {:?}", shortened(text)))
+        .with_hint("PostgreSQL has no such character in a text; leave it out"))
+}
+
+fn check_optional_text(doing: &str, name: &str, text: Option<&str>) -> Result<()> {
+    text.map_or(Ok(()), |text| check_text(doing, name, text))
+}
+
+fn check_time(doing: &str, name: &str, time: Option<DateTime<Utc>>) -> Result<()> {
+    let Some(time) = time.filter(|time| !(FIRST_TIME..=LAST_TIME).contains(time)) else { return Ok(()) };
+    let exact = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::AutoSi, true);
+    let (given, first, last) = (exact(time), exact(FIRST_TIME), exact(LAST_TIME));
+    Err(Error::config(format!("{doing}: invalid {name}: {given}"))
+        .with_hint(format!("it must be between {first} and {last}")))
+}
+
+/// Enough of a text to know it again.
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::JobSpec;
+
+    #[test]
+    fn a_nul_is_refused_by_the_name_of_its_field() {
+        let spec = |spec: JobSpec| RawJobSpec::new("t", (), spec).unwrap();
+        let nul = || "a\0b".to_owned();
+        let wrong = [
+            (RawJobSpec::new(nul(), (), JobSpec::default()).unwrap(), "identifier"),
+            (spec(JobSpec { queue_name: Some(nul()), ..JobSpec::default() }), "queue_name"),
+            (spec(JobSpec { job_key: Some(nul()), ..JobSpec::default() }), "job_key"),
+            (spec(JobSpec { flags: Some(vec!["a".into(), nul()]), ..JobSpec::default() }), "flags"),
+        ];
+        for (job, field) in wrong {
+            let error = check_job(&job).unwrap_err();
+            assert!(
+                error.is_config() && error.message().contains(field) && error.hint().is_some(),
+                "{error}"
+            );
+        }
+        let argument = json!({ "limit": 5, "names": ["a", "b\0"] });
+        assert!(check_argument("listing", "", &argument).unwrap_err().message().contains("names"));
+        assert!(check_argument("listing", "", &json!({ "key": "k", "ids": [1], "x": null })).is_ok());
+    }
+
+    #[test]
+    fn a_time_that_not_every_reader_knows_is_refused_with_what_is_allowed() {
+        let at = |time| check_time("adding a job", "run_at", Some(time));
+        assert!(at(FIRST_TIME).is_ok() && at(LAST_TIME).is_ok());
+        for time in [DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC] {
+            let error = at(time).unwrap_err();
+            assert!(error.message().contains("run_at"), "{error}");
+            let hint = error.hint().unwrap_or_default();
+            assert!(hint.contains("0001-01-01T00:00:00Z") && hint.contains("9999-12-31T00:00:00Z"), "{hint}");
+        }
+    }
+}

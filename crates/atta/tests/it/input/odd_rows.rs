@@ -1,0 +1,246 @@
+//! A table full of odd rows, good jobs among them: a worker runs what can be run, whatever stands beside it, and everything
+//! can be looked at.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use atta::{
+    Claims, IntoTaskHandlerResult, JobFilter, Retry, RetryPolicy, TaskError, TaskHandler, WorkerContext,
+    WorkerOptions, WorkerUtils,
+};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use testkit::{Database, wait_for};
+use tokio_postgres::Client;
+
+use super::super::worker::support::options;
+
+/// What SQL lets in, and what hands that have access can make of it.
+const ODD_ROWS: &str = r#"
+    select graphile_worker.add_job('odd', payload::json) from unnest(array[
+        'null', '"x"', '1e400', '"\u0000"', '"\ud800"', '{"a":1,"a":2}', repeat('9', 5001),
+        repeat('[', 1000) || repeat(']', 1000), '"' || repeat('x', 1000000) || '"'
+    ]) as payload;
+    select graphile_worker.add_job('odd', run_at := run_at::timestamptz, queue_name := queue_name)
+    from unnest(array['-infinity', 'infinity', '4714-11-24 00:00:00Z BC', '0001-12-31 BC', '1800-01-01', '294276-12-31']) as run_at,
+        unnest(array[null, 'odd', 'q' || run_at]) as queue_name;
+    select graphile_worker.add_job('odd', priority := priority, max_attempts := attempts, queue_name := queue_name)
+    from unnest(array[-32768, 32767]) as priority, unnest(array[1, 32767]) as attempts, unnest(array[null, '']) as queue_name;
+    select graphile_worker.add_job(name, queue_name := name, job_key := 'key ' || name, flags := array[name, ''])
+    from unnest(array['', repeat('ä', 128), E'line\nbreak', '{schema}', U&'\202e', 'it''s "odd"']) as name;
+    with job as (select (graphile_worker.add_job('odd')).id from generate_series(1, 12))
+    select graphile_worker.reschedule_jobs(array_agg(id)) from job;
+    with odd as (select id, row_number() over (order by id desc) as n from graphile_worker._private_jobs)
+    update graphile_worker._private_jobs as job set
+        attempts = case n when 1 then -32768 when 2 then 24 when 3 then 100 when 4 then 32767 else 0 end,
+        created_at = case n when 5 then 'infinity' when 6 then '-infinity' else now() end,
+        updated_at = case n when 5 then '294276-12-31' when 6 then '0044-03-15 BC' else now() end,
+        flags = (case n when 7 then '[1]' when 8 then '{"a": 1e400}' when 9 then '"x"' when 10 then '{"": null}' end)::jsonb,
+        last_error = case n when 11 then E'\x1b[2J\x01 \u202e' when 12 then repeat('e', 1000000) end,
+        revision = case n when 12 then 2147483647 else 0 end
+    from odd where job.id = odd.id and n <= 12;
+"#;
+
+/// Good ones: without a queue, in queues of their own, and behind odd ones.
+const GOOD_ROWS: &str = "
+    select graphile_worker.add_job('good') from generate_series(1, 20);
+    select graphile_worker.add_job('good', queue_name := queue_name)
+    from unnest(array['odd', '', 'own', 'q-infinity', 'q1800-01-01']) as queue_name, generate_series(1, 2);
+";
+
+/// Takes any JSON that serde_json can hold, and fails on the rest.
+#[derive(Serialize, Deserialize)]
+struct Odd(serde_json::Value);
+
+impl TaskHandler for Odd {
+    const IDENTIFIER: &'static str = "odd";
+
+    async fn run(self, _ctx: WorkerContext) -> impl IntoTaskHandlerResult {}
+}
+
+/// Clocks of old had offsets with seconds, and the year 1 begins before its time in the west.
+const ZONES: [&str; 3] = ["UTC", "America/New_York", "Asia/Kolkata"];
+
+async fn database(zone: &str) -> (Database, Client, WorkerUtils) {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let zone = format!("alter database {} set timezone = '{zone}'", db.name());
+    client.batch_execute(&zone).await.unwrap();
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    (db, client, utils)
+}
+
+async fn count(client: &Client, which: &str) -> i64 {
+    let sql = format!("select count(*) from graphile_worker.jobs where {which}");
+    client.query_one(&sql, &[]).await.unwrap().get(0)
+}
+
+/// Looks at everything in every way, while it may be worked on.
+async fn assert_readable(utils: &WorkerUtils) {
+    let all = JobFilter { limit: u32::MAX, ..JobFilter::default() };
+    let jobs = utils.list_jobs_with_states(&all).await.unwrap();
+    let ids: Vec<i64> = jobs.iter().map(|(job, _)| job.id()).collect();
+    utils.list_jobs(&JobFilter { ids: Some(ids.clone()), ..all.clone() }).await.unwrap();
+    for (job, _) in jobs.iter().filter(|(job, _)| job.key().is_some()) {
+        utils.list_jobs(&JobFilter { key: job.key().map(str::to_owned), ..all.clone() }).await.unwrap();
+    }
+    for task in utils.list_tasks(None, 100).await.unwrap() {
+        assert!(task.oldest_due_at.is_none_or(|time| time <= Utc::now()));
+    }
+    utils.count_jobs().await.unwrap();
+    utils.list_queues(None, 100).await.unwrap();
+    utils.read_stats(5).await.unwrap();
+    utils.list_workers().await.unwrap();
+    utils.reschedule_jobs(&ids, Default::default()).await.unwrap();
+}
+
+/// Runs a worker, fills the table when it has come so far as to claim in that way, and ends it in good order when none of
+/// these jobs is left.
+async fn run_until(
+    db: &Database,
+    claims: Claims,
+    tasks: WorkerOptions,
+    fill: impl AsyncFnOnce(),
+    none_left: &str,
+) {
+    let client = db.client().await;
+    let is_so = Arc::new(AtomicBool::new(false));
+    let probe = {
+        let is_so = is_so.clone();
+        move |ctx: WorkerContext| {
+            // A held job's row does not say whose it is.
+            let is_held = ctx.job().locked_by().is_none();
+            is_so.fetch_or(is_held == (claims == Claims::Held), Ordering::Relaxed);
+            async {}
+        }
+    };
+    let worker = tasks.claims(claims).define_raw_job("probe", probe).init().await.unwrap();
+    let handle = worker.handle();
+    let running = tokio::spawn(async move { worker.run().await });
+    wait_for("the worker to claim in this way", || async {
+        client.batch_execute("select graphile_worker.add_job('probe')").await.unwrap();
+        is_so.load(Ordering::Relaxed).then_some(())
+    })
+    .await;
+    fill().await;
+    wait_for("the jobs to be done", || async { (count(&client, none_left).await == 0).then_some(()) }).await;
+    handle.request_shutdown();
+    tokio::time::timeout(testkit::DEADLINE, running).await.expect("it ends").unwrap().unwrap();
+}
+
+async fn good_jobs_are_done_and_odd_ones_tried(claims: Claims, zone: &str) {
+    let (db, client, utils) = database(zone).await;
+    let names = ["", &"ä".repeat(128), "line\nbreak", "{schema}", "\u{202e}", "it's \"odd\""];
+    let mut options = options(&db).define_job::<Odd>().define_raw_job("good", |_| async {});
+    for name in names {
+        options = options.define_raw_job(name, |_| async {});
+    }
+    let due =
+        "attempts < max_attempts and run_at <= now() and (task_identifier <> 'odd' or last_error is null)";
+    let fill = async || {
+        client.batch_execute("begin").await.unwrap();
+        client.batch_execute(ODD_ROWS).await.unwrap();
+        client.batch_execute(GOOD_ROWS).await.unwrap();
+        client.batch_execute("commit").await.unwrap();
+        assert_readable(&utils).await;
+    };
+    run_until(&db, claims, options, fill, due).await;
+    assert_eq!(count(&client, "task_identifier = 'good' or locked_at is not null").await, 0);
+    // What serde_json can't hold has failed with an error that says so, and is tried again later.
+    assert!(count(&client, "last_error like '%number out of range%' and attempts >= 1").await >= 1);
+    assert!(count(&client, "last_error like '%recursion limit%' and attempts >= 1").await >= 1);
+    assert_eq!(count(&client, "run_at > now() + interval '1 day' and attempts = 0").await, 6);
+    assert_readable(&utils).await;
+}
+
+#[tokio::test]
+async fn good_jobs_are_done_and_odd_ones_tried_by_held_claims() {
+    for zone in ZONES {
+        good_jobs_are_done_and_odd_ones_tried(Claims::Held, zone).await;
+    }
+}
+
+#[tokio::test]
+async fn good_jobs_are_done_and_odd_ones_tried_by_durable_claims() {
+    for zone in ZONES {
+        good_jobs_are_done_and_odd_ones_tried(Claims::Durable, zone).await;
+    }
+}
+
+/// What a task may answer, by its payload.
+fn odd_error(what: &str) -> TaskError {
+    let deep = || format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let payload = |json: String| RawValue::from_string(json).expect("JSON");
+    match what {
+        "nul" => TaskError::new("a\0b"),
+        "empty" => TaskError::new(""),
+        "letters" => TaskError::new("→ 日本 😀"),
+        "huge" => TaskError::new("x".repeat(5_000_000)),
+        "late" => TaskError::new("late").retry_in(Duration::MAX),
+        "first" => TaskError::new("first").retry_at(DateTime::<Utc>::MIN_UTC),
+        "last" => TaskError::new("last").retry_at(DateTime::<Utc>::MAX_UTC),
+        "deep" => TaskError::new("deep").with_payload(payload(deep())),
+        _ => TaskError::new("nul in payload").with_payload(payload("\"\\u0000\"".into())),
+    }
+}
+
+const ANSWERS: [&str; 9] = ["nul", "empty", "letters", "huge", "late", "first", "last", "deep", "other"];
+
+/// Fails in every odd way, under a policy that makes each delay endless.
+#[derive(Serialize, Deserialize)]
+struct Fails(String);
+
+impl TaskHandler for Fails {
+    const IDENTIFIER: &'static str = "fails";
+
+    async fn run(self, _ctx: WorkerContext) -> impl IntoTaskHandlerResult {
+        Err::<(), _>(odd_error(&self.0))
+    }
+
+    fn retry_policy() -> RetryPolicy {
+        RetryPolicy::new(|_, _| Retry::In(Duration::MAX)).with_jitter(f64::INFINITY)
+    }
+}
+
+async fn odd_answers_are_written_down(db: &Database, claims: Claims) {
+    let client = db.client().await;
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    let fill = async || {
+        let spec = atta::JobSpecBuilder::new().max_attempts(2).build();
+        let jobs: Vec<(Fails, _)> = ANSWERS.iter().map(|answer| (Fails((*answer).into()), &spec)).collect();
+        utils.add_jobs(&jobs).await.unwrap();
+        utils.add_raw_job("good", 1, atta::JobSpec::default()).await.unwrap();
+    };
+    let tasks = options(db).define_job::<Fails>().define_raw_job("good", |_| async {});
+    let left = "task_identifier <> 'fails' or last_error is null or locked_at is not null \
+        or (last_error like '%first%' and attempts < 2)";
+    run_until(db, claims, tasks, fill, left).await;
+    assert_eq!(count(&client, "locked_at is not null or last_error is null or attempts > 2").await, 0);
+    assert_eq!(
+        count(&client, "attempts = 1").await,
+        ANSWERS.len() as i64 - 1,
+        "all but the one that is due again"
+    );
+    assert_eq!(count(&client, "attempts = 2 and last_error like '%first%'").await, 1);
+    let not_stored = "last_error like '%deep%' and last_error like '%was not stored%'";
+    assert_eq!(count(&client, not_stored).await, 1);
+    assert_eq!(utils.list_jobs(&JobFilter::default()).await.unwrap().len(), ANSWERS.len());
+    client.batch_execute("delete from graphile_worker._private_jobs").await.unwrap();
+}
+
+#[tokio::test]
+async fn odd_answers_of_tasks_are_written_down() {
+    let db = Database::migrated().await;
+    odd_answers_are_written_down(&db, Claims::Held).await;
+    odd_answers_are_written_down(&db, Claims::Durable).await;
+}
+
+/// The encoding of a database may lack letters that errors have.
+#[tokio::test]
+async fn an_error_with_letters_that_the_database_lacks_is_written_without_them() {
+    let db = Database::encoded("LATIN1").await;
+    WorkerUtils::connect(&db.url()).unwrap().migrate().await.unwrap();
+    odd_answers_are_written_down(&db, Claims::Durable).await;
+}

@@ -1,0 +1,4 @@
+//! Bytes as what a host says.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| atta_fuzz::host_protocol(bytes));
