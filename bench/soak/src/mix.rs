@@ -11,7 +11,7 @@ use crate::tasks::{FAILS_ONCE, LATER, PLAIN, QUEUED};
 /// Few enough for each to have several jobs a second.
 const QUEUES: u64 = 100;
 /// So few that many an add finds the key's last job still there, and is merged into it.
-const KEYS: u64 = 1000;
+const KEYS: u64 = 200;
 
 /// A payload as many have one: a number to look something up by, and a few words.
 #[derive(Serialize)]

@@ -25,7 +25,7 @@ const MARKS: f64 = 6.0;
 /// Some values may be so far out that the others would lie flat on the ground: beyond this multiple of nearly all of
 /// them the curve is cut off.
 const CUT: f64 = 4.0;
-const NEARLY_ALL: f64 = 0.98;
+const NEARLY_ALL: f64 = 0.95;
 
 const STYLE: &str = "
 text { font: 11px system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif; fill: #1f2328 }
@@ -127,16 +127,19 @@ struct Panel<'a> {
     length: f64,
     top: f64,
     step: f64,
+    /// What all its numbers are divided by, and what they are then.
+    scale: f64,
+    unit_name: &'static str,
 }
 
 impl<'a> Panel<'a> {
     fn new(series: &Series, judgement: &'a Judgement) -> Panel<'a> {
         let points = series.points(&judgement.measure.column);
         let highest = highest(points.iter().map(|(_, value)| *value).collect());
-        let (scale, _) = judgement.measure.unit.scale(highest);
+        let (scale, unit_name) = judgement.measure.unit.scale(highest);
         let step = round_step(highest / scale / LINES) * scale;
         let top = (highest * 1.02 / step).ceil().max(1.0) * step;
-        Panel { judgement, points, length: series.length(), top, step }
+        Panel { judgement, points, length: series.length(), top, step, scale, unit_name }
     }
 
     fn x(&self, seconds: f64) -> f64 {
@@ -157,15 +160,15 @@ impl<'a> Panel<'a> {
         let one = self.judgement;
         let (unit, class) =
             (one.measure.unit, if one.verdict == Verdict::Flat { "flat" } else { "not-flat" });
-        let (scale, name) = unit.scale(one.most);
+        let (scale, name) = (self.scale, self.unit_name);
         let [first, last, most] = [one.first, one.last, one.most].map(|value| unit.number(value / scale));
         let figures = format!("{first} → {last} {name}, at most {most}");
         let word = one.verdict.word();
-        let dot = PANEL_WIDTH - 8.0 - 6.2 * word.len() as f64;
         [
             text(0.0, 12.0, "name", "start", &one.measure.title),
-            format!("<circle class=\"{class}\" cx=\"{dot:.1}\" cy=\"8\" r=\"3.5\"/>\n"),
-            text(PANEL_WIDTH, 12.0, &format!("word {class}"), "end", word),
+            // To the right of the word, whose width is up to the reader's fonts.
+            format!("<circle class=\"{class}\" cx=\"{:.1}\" cy=\"8\" r=\"3.5\"/>\n", PANEL_WIDTH - 3.5),
+            text(PANEL_WIDTH - 12.0, 12.0, &format!("word {class}"), "end", word),
             text(0.0, 29.0, "quiet", "start", &figures),
             text(PANEL_WIDTH, 29.0, "quiet", "end", &one.ratio().replace('x', "×")),
         ]
@@ -180,14 +183,13 @@ impl<'a> Panel<'a> {
             "<rect class=\"warm\" x=\"{PANEL_LEFT}\" y=\"{PANEL_HEAD}\" width=\"{width:.1}\" height=\"{:.1}\"/>\n",
             ground - PANEL_HEAD
         );
-        let (scale, _) = self.judgement.measure.unit.scale(self.top);
         for n in 0..=(self.top / self.step).round() as u32 {
             let value = f64::from(n) * self.step;
             let (y, class) = (self.y(value), if n == 0 { "ground" } else { "grid" });
             paper.push_str(&format!(
                 "<line class=\"{class}\" x1=\"{PANEL_LEFT}\" x2=\"{PANEL_WIDTH:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\n"
             ));
-            paper.push_str(&text(PANEL_LEFT - 6.0, y + 3.8, "quiet", "end", &short(value / scale)));
+            paper.push_str(&text(PANEL_LEFT - 6.0, y + 3.8, "quiet", "end", &short(value / self.scale)));
         }
         let minutes = self.length / 60.0;
         let step = minute_step(minutes);
@@ -231,7 +233,8 @@ impl<'a> Panel<'a> {
 fn highest(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let most = values.last().copied().unwrap_or(0.0);
-    let nearly = values.get((NEARLY_ALL * values.len() as f64) as usize).copied().unwrap_or(most);
+    let nearly =
+        values.get((NEARLY_ALL * values.len().saturating_sub(1) as f64) as usize).copied().unwrap_or(most);
     let highest = if most > CUT * nearly && nearly > 0.0 { CUT * nearly / 2.0 } else { most };
     if highest > 0.0 { highest } else { 1.0 }
 }
