@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::future::Future;
 
 use bytes::{Bytes, BytesMut};
-use chrono::{DateTime, SubsecRound, Utc};
+use chrono::{DateTime, Utc};
 use futures_util::SinkExt;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -309,9 +309,9 @@ fn as_string<S: serde::Serializer>(json: &RawValue, serializer: S) -> Result<S::
     serializer.serialize_str(json.get())
 }
 
-/// As exactly as PostgreSQL keeps it.
+/// As exactly as PostgreSQL keeps it: in microseconds, and a leap second as the one after it.
 pub(super) fn in_micros(time: DateTime<Utc>) -> DateTime<Utc> {
-    time.trunc_subsecs(6)
+    DateTime::from_timestamp_micros(time.timestamp_micros()).unwrap_or(time)
 }
 
 fn encode(argument: &impl Serialize) -> Result<String> {
