@@ -1,8 +1,11 @@
 //! `cargo xtask chaos`: faults at random, by a seed; what they do is in crates/atta/tests/chaos.
 
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::{Result, cargo, install};
+use crate::{Result, cargo, install, root, say};
 
 const MINUTES: &str = "5";
 
@@ -28,16 +31,62 @@ pub(crate) fn run(options: &[&str]) -> Result {
     install::postgres()?;
     install::node_packages()?;
     install::faketime()?;
-    play(seed, minutes)
+    crate::run(&mut command(seed, minutes)).map_err(|error| format!("{error}\n{}", hint(seed, minutes)))
 }
 
-fn play(seed: u64, minutes: &str) -> Result {
+/// A run beside other steps: it mostly waits. Ends with this value.
+pub(crate) struct Beside {
+    seed: u64,
+    child: Child,
+    /// What it says.
+    log: PathBuf,
+}
+
+impl Beside {
+    pub(crate) fn start() -> Result<Beside> {
+        let (seed, log) = (random_seed(), root().join("target/chaos.log"));
+        // First, so that nobody waits for the folder of what is built.
+        crate::run(command(seed, MINUTES).arg("--no-run"))?;
+        say(&format!("==> chaos by seed {seed} for {MINUTES} minutes, in the background: {}", log.display()));
+        let failed = |error| format!("chaos: {error}");
+        let out = File::create(&log).map_err(failed)?;
+        let mut command = command(seed, MINUTES);
+        command.stdout(out.try_clone().map_err(failed)?).stderr(out);
+        Ok(Beside { seed, child: command.spawn().map_err(failed)?, log })
+    }
+
+    /// Waits for its end, and tells what it found.
+    pub(crate) fn finish(mut self) -> Result {
+        say("==> waiting for the chaos to end");
+        let status = self.child.wait().map_err(|error| format!("chaos: {error}"))?;
+        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        if status.success() {
+            say(said.lines().rfind(|line| line.starts_with("chaos:")).unwrap_or_default());
+            return Ok(());
+        }
+        say(&said);
+        Err(format!("chaos: {status}\n{}", hint(self.seed, MINUTES)))
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // It may have ended. What it has started notices, and ends too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Built with the features of the whole workspace, as the other tests are.
+fn command(seed: u64, minutes: &str) -> Command {
     let mut command = cargo();
-    command.args(["test", "--quiet", "--package", "atta", "--all-features", "--test", "chaos"]);
+    command.args(["test", "--quiet", "--workspace", "--all-features", "--test", "chaos"]);
     command.env("ATTA_CHAOS", format!("{seed} {minutes}"));
-    crate::run(&mut command).map_err(|error| {
-        format!("{error}\nhint: the same faults again: cargo xtask chaos --seed {seed} --minutes {minutes}")
-    })
+    command
+}
+
+fn hint(seed: u64, minutes: &str) -> String {
+    format!("hint: the same faults again: cargo xtask chaos --seed {seed} --minutes {minutes}")
 }
 
 /// Short enough to be typed.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use atta_cluster::{Binaries, Cluster};
 
-use crate::{Result, cargo, deny, fuzz, install, pooler, postgres, say};
+use crate::{Result, cargo, chaos, deny, fuzz, install, pooler, postgres, say};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
@@ -38,6 +38,7 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     install::pgbouncer()?;
     install::faketime()?;
     check()?;
+    let chaos = if all_postgres { None } else { Some(chaos::Beside::start()?) };
     let mut doc = cargo();
     doc.args(["doc", "--workspace", "--no-deps", "--all-features", "--quiet"]);
     crate::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
@@ -47,7 +48,8 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     }
     tests(&binaries, &["--workspace"], &[])?;
     tests(&binaries, OF_THE_WORKER, &[("ATTA_TEST_CLAIMS", "durable")])?;
-    pooler::run(&binaries)
+    pooler::run(&binaries)?;
+    chaos.map_or(Ok(()), chaos::Beside::finish)
 }
 
 /// Format, what dependencies may be, and lints: once as the tests are built, and once as most users build the library.

@@ -2,8 +2,9 @@
 //!
 //! A worker is in the table `_atta_workers` from its start to its orderly end, and beats with every look at the
 //! database. One that was silent for the threshold is dead; whoever notices first takes its row away and frees its
-//! jobs and queues, all in one statement, so it happens once. Only workers of that table are judged so. Everybody
-//! else's locks, Node's too, fall under Graphile's rule of four hours.
+//! jobs and queues, all in one statement, so it happens once. What the dead lock after that, by a statement that came
+//! late, is freed a little later. Only workers of that table are judged so. Everybody else's locks, Node's too, fall under
+//! Graphile's rule of four hours.
 
 use std::time::{Duration, Instant};
 
@@ -54,22 +55,37 @@ async fn try_deregister(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// What follows from a look: we may have been buried alive, or others may be dead.
-pub(crate) async fn after_look(shared: &Shared, is_registered: bool, others_are_silent: bool) {
+/// What follows from a look: we may have been buried alive, or others may be dead. Says whether others were buried.
+pub(crate) async fn after_look(shared: &Shared, is_registered: bool, others_are_silent: bool) -> bool {
     if !is_registered && let Err(error) = register(shared).await {
         tracing::warn!(%error, "could not register this worker, trying again");
     }
-    if others_are_silent && let Err(error) = recover(shared).await {
-        tracing::warn!(%error, "could not recover the jobs of dead workers, trying again");
+    others_are_silent && recover(shared, &shared.sql.recover_workers).await
+}
+
+/// Frees what dead workers held, by one of the two statements for it, and tells of it. Says whether there were any.
+async fn recover(shared: &Shared, sql: &str) -> bool {
+    match try_recover(shared, sql).await {
+        Ok(dead) => {
+            for (worker_id, job_ids) in &dead {
+                tell_recovered(shared, worker_id, job_ids).await;
+            }
+            !dead.is_empty()
+        }
+        Err(error) => {
+            tracing::warn!(%error, "could not recover the jobs of dead workers, trying again");
+            // The answer may have been lost after the deed.
+            error.may_have_happened()
+        }
     }
 }
 
-/// Frees what dead workers held.
-async fn recover(shared: &Shared) -> Result<()> {
+/// The dead, and the jobs that they held.
+async fn try_recover(shared: &Shared, sql: &str) -> Result<Vec<(String, Vec<i64>)>> {
     let client = pool::get(&shared.pulse_pool, "recovering jobs").await?;
     let threshold = shared.recovery_threshold.as_secs_f64();
     let rows = shared
-        .query(&client, &shared.sql.recover_workers, &[(&threshold, Type::FLOAT8)])
+        .query(&client, sql, &[(&threshold, Type::FLOAT8)])
         .await
         .map_err(|error| Error::database("recovering jobs", error))?;
     let mut dead: Vec<(String, Vec<i64>)> = Vec::new();
@@ -81,18 +97,16 @@ async fn recover(shared: &Shared) -> Result<()> {
             None => dead.push((worker_id, job_id.into_iter().collect())),
         }
     }
-    for (worker_id, job_ids) in dead {
-        tracing::warn!(dead = worker_id, jobs = ?job_ids, "a worker died; its jobs are free again");
-        let event = WorkerEvent::WorkerRecovered {
-            worker_id: worker_id.as_str().into(),
-            job_ids: job_ids.as_slice().into(),
-        };
-        shared.events.send(|| event);
-        if !shared.hooks.is_empty() {
-            shared.hooks.call("on_recovery", |hooks| hooks.on_recovery(&worker_id, &job_ids)).await;
-        }
+    Ok(dead)
+}
+
+async fn tell_recovered(shared: &Shared, worker_id: &str, job_ids: &[i64]) {
+    tracing::warn!(dead = worker_id, jobs = ?job_ids, "a worker died; its jobs are free again");
+    let event = WorkerEvent::WorkerRecovered { worker_id: worker_id.into(), job_ids: job_ids.into() };
+    shared.events.send(|| event);
+    if !shared.hooks.is_empty() {
+        shared.hooks.call("on_recovery", |hooks| hooks.on_recovery(worker_id, job_ids)).await;
     }
-    Ok(())
 }
 
 /// Another tool may have dropped our tables: put them back, or go on without them.
@@ -107,17 +121,33 @@ pub(crate) async fn restore_own_objects(shared: &Shared, error: &Error) {
 }
 
 /// When Graphile's rule of four hours is applied: at some moment of the first minute, then every eight to ten
-/// minutes, so that the workers of a fleet do not do it all at once.
+/// minutes, so that the workers of a fleet do not do it all at once. And when who has buried others looks after them.
 pub(crate) struct SweepTimer {
     next: Instant,
+    orphans: Option<Instant>,
 }
+
+/// So many thresholds after a burial: a zombie may rise for one, and what it then locks must be one old.
+const LOOK_AGAIN: u32 = 3;
 
 impl SweepTimer {
     pub(crate) fn new() -> SweepTimer {
-        SweepTimer { next: Instant::now() + Duration::from_millis(fastrand::u64(0..60_000)) }
+        let next = Instant::now() + Duration::from_millis(fastrand::u64(0..60_000));
+        SweepTimer { next, orphans: None }
+    }
+
+    /// After a burial.
+    pub(crate) fn look_again_later(&mut self, threshold: Duration) {
+        self.orphans = Some(Instant::now() + threshold * LOOK_AGAIN);
     }
 
     pub(crate) async fn sweep_when_due(&mut self, shared: &Shared) {
+        if self.orphans.is_some_and(|time| time <= Instant::now()) {
+            self.orphans = None;
+            if recover(shared, &shared.sql.recover_orphans).await {
+                self.look_again_later(shared.recovery_threshold);
+            }
+        }
         if Instant::now() < self.next {
             return;
         }

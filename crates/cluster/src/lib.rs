@@ -137,9 +137,22 @@ impl Cluster {
         postmaster.kill().map_err(|error| Error::new("killing PostgreSQL".into(), error))
     }
 
-    /// Starts a server that has ended again, on the same port.
+    /// Starts a server that has ended again, on the same port. One that was killed has left its file, and perhaps its
+    /// number to a process that nobody has waited for yet; and its port may be another's for a moment.
     pub fn start_again(&self) -> Result<(), Error> {
-        self.run(&mut self.start_command(), "starting PostgreSQL")
+        let mut tries = 0;
+        loop {
+            Postmaster::forget_dead(&self.data());
+            let Err(error) = self.run(&mut self.start_command(), "starting PostgreSQL") else {
+                return Ok(());
+            };
+            tries += 1;
+            if tries == 10 {
+                let log = fs::read_to_string(self.log()).unwrap_or_default();
+                return Err(Error { context: format!("{error}\n{}", tail(&log)), source: None });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
     }
 
     /// Restarts the server in an orderly way, on the same port.

@@ -32,9 +32,10 @@ impl Postmaster {
     }
 
     /// Ends it and its children, and waits until they are gone: the next server wants their memory free. The children
-    /// are asked for first, since they lose their parent with it.
+    /// are asked for first, since they lose their parent with it, and it stands still meanwhile, so that it has no more.
     pub(crate) fn kill(&self) -> io::Result<()> {
         let script = r#"
+kill -STOP "$1"
 children=$(ps -o pid= --ppid "$1")
 kill -9 "$1" $children 2>/dev/null
 for process in "$1" $children; do

@@ -183,6 +183,7 @@ pub(crate) struct Statements {
     pub(crate) register_worker: String,
     pub(crate) deregister_worker: String,
     pub(crate) recover_workers: String,
+    pub(crate) recover_orphans: String,
     pub(crate) sweep_stale_locks: String,
 }
 
@@ -208,6 +209,7 @@ impl Statements {
             register_worker: schema.fill(include_str!("../../sql/queries/register_worker.sql")),
             deregister_worker: schema.fill(include_str!("../../sql/queries/deregister_worker.sql")),
             recover_workers: schema.fill(include_str!("../../sql/queries/recover_workers.sql")),
+            recover_orphans: schema.fill(include_str!("../../sql/queries/recover_orphans.sql")),
             sweep_stale_locks: schema.fill(include_str!("../../sql/queries/sweep_stale_locks.sql")),
         }
     }

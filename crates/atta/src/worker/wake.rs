@@ -162,7 +162,9 @@ pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked:
                     let (deaths, ours) = (seen.recent_deaths, seen.functions_are_ours);
                     tracing::warn!(deaths, functions_are_ours = ours, "claiming durably only, for now");
                 }
-                recovery::after_look(&shared, seen.is_registered, seen.others_are_silent).await;
+                if recovery::after_look(&shared, seen.is_registered, seen.others_are_silent).await {
+                    sweep.look_again_later(shared.recovery_threshold);
+                }
                 let now = Instant::now();
                 let due = seen.next_due.iter().map(|seconds| now + Duration::from_secs_f64(seconds.max(0.0)));
                 let due = due.collect();

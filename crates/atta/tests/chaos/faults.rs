@@ -11,13 +11,19 @@ use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 
 use crate::fleet::Fleet;
+use crate::ledger::{NAME, with_name};
 use crate::schedule::{Fault, Planned};
+use crate::work::Adders;
+
+/// Deaths of ten minutes ago put nobody under suspicion.
+const FORGIVE: &str = "update graphile_worker._atta_deaths set found_at = found_at - interval '10 minutes'";
 
 /// All that can be broken.
 pub(crate) struct World {
     pub(crate) fleet: Fleet,
     pub(crate) proxy: Proxy,
     pub(crate) cluster: Arc<Mutex<Cluster>>,
+    pub(crate) adders: Adders,
     /// Past the proxy.
     pub(crate) url: String,
     pub(crate) done: Mutex<Vec<Done>>,
@@ -42,7 +48,7 @@ impl World {
             let world = self.clone();
             going_on.spawn(async move {
                 if forgives {
-                    world.try_sql("delete from graphile_worker._atta_deaths").await;
+                    world.try_sql(FORGIVE).await;
                 }
                 let from = Utc::now();
                 world.act(&fault).await;
@@ -53,6 +59,14 @@ impl World {
         while let Some(ended) = going_on.join_next().await {
             ended.expect("breaking things does not fail");
         }
+    }
+
+    /// Ends what may be going on still, when a violation has ended the play.
+    pub(crate) fn mend(&self) {
+        self.proxy.come_back();
+        self.proxy.cut_mute();
+        self.proxy.delay(Duration::ZERO);
+        self.proxy.throttle(0);
     }
 
     pub(crate) fn faults(&self) -> Vec<Done> {
@@ -95,7 +109,10 @@ impl World {
                 self.with_cluster(|cluster| cluster.kill().and_then(|()| cluster.start_again())).await;
             }
             Fault::SetClock(seconds) => self.fleet.clock.set(seconds),
-            Fault::LongTransaction(length) => self.long_transaction(length).await,
+            Fault::LongTransaction(length, commits) => {
+                let Some(mut client) = self.connect().await else { return };
+                self.adders.add_late(&mut client, length, commits).await;
+            }
         }
     }
 
@@ -124,15 +141,6 @@ impl World {
             .await;
     }
 
-    async fn long_transaction(&self, length: Duration) {
-        let Some(client) = self.connect().await else { return };
-        let begin =
-            "begin isolation level repeatable read; select count(*) from graphile_worker._private_jobs";
-        if client.batch_execute(begin).await.is_ok() {
-            tokio::time::sleep(length).await;
-        }
-    }
-
     async fn try_sql(&self, sql: &str) {
         if let Some(client) = self.connect().await {
             // It is done with the next fault.
@@ -142,7 +150,7 @@ impl World {
 
     /// None while the server is away.
     async fn connect(&self) -> Option<Client> {
-        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.ok()?;
+        let (client, connection) = tokio_postgres::connect(&with_name(&self.url, NAME), NoTls).await.ok()?;
         // Ends with its client.
         tokio::spawn(connection);
         Some(client)

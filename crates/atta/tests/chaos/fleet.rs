@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 use testkit::{Process, SetClock, Signal};
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, with_name};
 use crate::schedule::{FULL_DISK, NODE, WORKERS, WRONG_CLOCK};
 use crate::worker::{self, CRONTAB, Setup};
 
@@ -142,6 +142,8 @@ impl Fleet {
             return self.note_end(member).await;
         }
         process.signal(Signal::Terminate);
+        // It may stand still, if a violation has ended the play.
+        process.signal(Signal::Continue);
         let start = Instant::now();
         while !process.has_ended() {
             if start.elapsed() > PATIENCE {
@@ -218,7 +220,7 @@ impl Fleet {
     fn ours(&self, member: &Member) -> Command {
         let setup = Setup {
             instance: member.instance(),
-            url: self.url.clone(),
+            url: with_name(&self.url, &member.instance()),
             ledger_url: self.ledger_url.clone(),
             is_durable: member.number == WRONG_CLOCK,
             has_cron: member.number != WRONG_CLOCK,
@@ -234,7 +236,8 @@ impl Fleet {
     fn node(&self, member: &Member) -> Command {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compat/node");
         let mut command = Command::new(folder.join("node_modules/node/bin/node"));
-        command.args(["chaos.js", &member.instance(), &self.url, &self.ledger_url, CRONTAB]);
+        let (instance, url) = (member.instance(), with_name(&self.url, &member.instance()));
+        command.args(["chaos.js", &instance, &url, &self.ledger_url, CRONTAB]);
         command.current_dir(folder);
         command
     }

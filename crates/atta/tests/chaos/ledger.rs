@@ -3,12 +3,17 @@
 //! A run's times are the server's, taken between the true begin and the true end, so that two runs that overlap in the
 //! ledger have overlapped.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use atta::{Job, WorkerUtils};
 use chrono::{DateTime, Utc};
 
-/// Keeps the burials too: whoever is buried may see its jobs run elsewhere while it still runs them itself.
+/// Who is not a worker, to the server.
+pub(crate) const NAME: &str = "chaos";
+
+/// Keeps the burials too: whoever is buried may see its jobs run elsewhere while it still runs them itself. And every end
+/// of a durable claim: whose it was, and who ended it. A connection's `application_name` is the instance of its worker.
 const TABLES: &str = "
     create schema chaos;
     create table chaos.runs (
@@ -36,8 +41,40 @@ const TABLES: &str = "
       insert into chaos.burials (worker_id) values (new.worker_id);
       return null;
     end $$;
-    create trigger note_burial after insert or update on graphile_worker._atta_deaths
+    create trigger note_burial after insert on graphile_worker._atta_deaths
       for each row execute function chaos.note_burial();
+    create trigger note_second_burial after update on graphile_worker._atta_deaths
+      for each row when (new.found_at > old.found_at) execute function chaos.note_burial();
+    create table chaos.instances (worker_id text primary key, instance text not null);
+    create function chaos.note_instance() returns trigger language plpgsql as $$
+    begin
+      insert into chaos.instances (worker_id, instance)
+      values (new.id, current_setting('application_name')) on conflict do nothing;
+      return null;
+    end $$;
+    create trigger note_instance after insert on graphile_worker._atta_workers
+      for each row execute function chaos.note_instance();
+    create table chaos.changes (
+      job_id bigint not null,
+      attempts integer not null,
+      owner text not null,
+      instance text not null default current_setting('application_name'),
+      is_deleted boolean not null,
+      at timestamptz not null default clock_timestamp()
+    );
+    create index on chaos.changes (at);
+    create function chaos.note_change() returns trigger language plpgsql as $$
+    begin
+      insert into chaos.changes (job_id, attempts, owner, is_deleted)
+      values (old.id, old.attempts, old.locked_by, tg_op = 'DELETE');
+      return null;
+    end $$;
+    create trigger note_update after update on graphile_worker._private_jobs
+      for each row when (old.locked_by is not null and new.locked_by is distinct from old.locked_by)
+      execute function chaos.note_change();
+    create trigger note_delete after delete on graphile_worker._private_jobs
+      for each row when (old.locked_by is not null)
+      execute function chaos.note_change();
     -- Ten minutes to make up for, and all workers want to be the one who does.
     insert into graphile_worker._private_known_crontabs (identifier, known_since)
     values ('tick', now() - interval '10 minutes');
@@ -69,6 +106,20 @@ pub(crate) struct Burial {
     pub(crate) at: DateTime<Utc>,
 }
 
+/// The end of a durable claim.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) job_id: i64,
+    pub(crate) attempts: i32,
+    /// The worker whose claim it was.
+    pub(crate) owner: String,
+    /// Who ended it.
+    pub(crate) instance: String,
+    /// Else it was freed.
+    pub(crate) is_deleted: bool,
+    pub(crate) at: DateTime<Utc>,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     utils: WorkerUtils,
@@ -76,7 +127,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     pub(crate) fn connect(url: &str) -> Ledger {
-        Ledger { utils: WorkerUtils::connect(url).expect("a connection string") }
+        Ledger { utils: WorkerUtils::connect(&with_name(url, NAME)).expect("a connection string") }
     }
 
     pub(crate) fn utils(&self) -> &WorkerUtils {
@@ -182,9 +233,34 @@ impl Ledger {
         rows.iter().map(|row| Burial { worker_id: row.get(0), at: row.get(1) }).collect()
     }
 
+    /// The ends of durable claims after this time.
+    pub(crate) async fn changes_since(&self, since: DateTime<Utc>) -> Vec<Change> {
+        let sql = "select job_id, attempts, owner, instance, is_deleted, at from chaos.changes where at > $1";
+        let read = |row: &tokio_postgres::Row| Change {
+            job_id: row.get(0),
+            attempts: row.get(1),
+            owner: row.get(2),
+            instance: row.get(3),
+            is_deleted: row.get(4),
+            at: row.get(5),
+        };
+        self.rows(sql, &[&since]).await.iter().map(read).collect()
+    }
+
+    /// The instance of each worker of ours.
+    pub(crate) async fn instances(&self) -> HashMap<String, String> {
+        let rows = self.rows("select worker_id, instance from chaos.instances", &[]).await;
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
     pub(crate) async fn count(&self, sql: &str) -> i64 {
         self.rows(sql, &[]).await.first().map_or(0, |row| row.get(0))
     }
+}
+
+/// The connection string of one who is known to the server by this name.
+pub(crate) fn with_name(url: &str, name: &str) -> String {
+    format!("{url}?application_name={name}")
 }
 
 /// The server was ended, or ends, or begins, or another ended our connection.

@@ -32,15 +32,32 @@ const WANTED: &str = "ATTA_CHAOS";
 /// How long everything that was added may take to be done when nothing is broken any more.
 const DRAIN: Duration = Duration::from_secs(150);
 
+/// How far a look back goes while it runs, and how much older the adds may be of what ran since.
+const LOOK_BACK: TimeDelta = TimeDelta::seconds(90);
+const LONGEST_WAIT: TimeDelta = TimeDelta::seconds(300);
+
+/// A job that could be run and is not for so long is stuck, and so is one that a worker of ours has for so long.
+const STUCK: &str = "
+    select coalesce(json_agg(job)::text, '') from (
+      select id, attempts, locked_by, locked_at, run_at, last_error
+      from graphile_worker._private_jobs
+      where (locked_at is null and attempts < max_attempts and job_queue_id is null
+          and run_at < now() - interval '60 seconds')
+        or (locked_by like 'atta-%' and locked_at < now() - interval '60 seconds')
+      limit 10
+    ) as job";
+
 fn main() -> ExitCode {
     if let Ok(setup) = std::env::var(worker::SETUP) {
         worker::run(&setup);
         return ExitCode::SUCCESS;
     }
     let Ok(wanted) = std::env::var(WANTED) else {
+        schedule::the_same_seed_plans_the_same_faults();
         println!("chaos: run by cargo xtask chaos");
         return ExitCode::SUCCESS;
     };
+    worker::end_with_parent();
     let (seed, minutes) = wanted.split_once(' ').expect("a seed and minutes");
     let (seed, minutes): (u64, f64) =
         (seed.parse().expect("the seed is a number"), minutes.parse().expect("the minutes are a number"));
@@ -75,22 +92,23 @@ async fn run(seed: u64, length: Duration) -> Vec<String> {
         fleet: Fleet::new(&folder, &through, &url),
         proxy,
         cluster: Arc::new(Mutex::new(cluster)),
+        adders: Adders::new(Ledger::connect(&through).utils().clone()),
         url,
         done: Mutex::default(),
     });
     world.fleet.start_all().await;
     let watched = world.clone();
     let watching = tokio::spawn(async move { watched.fleet.watch().await });
-    let adders = Adders::new(Ledger::connect(&world.url).utils().clone());
-    let mut adding = adders.start();
+    let mut adding = world.adders.start();
 
     let playing = world.play(schedule::plan(seed, length));
-    let checking = check_while_it_runs(&ledger, &world, &adders);
+    let checking = check_while_it_runs(&ledger, &world);
     let mut violations = tokio::select! {
         () = playing => Vec::new(),
         found = checking => found,
     };
-    adders.stop();
+    world.mend();
+    world.adders.stop();
     while let Some(added) = adding.join_next().await {
         added.expect("an adder does not panic");
     }
@@ -100,9 +118,9 @@ async fn run(seed: u64, length: Duration) -> Vec<String> {
     world.fleet.end().await;
     violations.extend(locks_left(&ledger).await);
 
-    let evidence = gather(&ledger, &world, &adders, DateTime::UNIX_EPOCH).await;
+    let evidence = gather(&ledger, &world, DateTime::UNIX_EPOCH).await;
     let findings = check::all(&evidence);
-    summarise(seed, length, &evidence, &findings, &adders, &ledger, &world).await;
+    summarise(seed, length, &evidence, &findings, &ledger, &world).await;
     violations.extend(findings.violations);
     violations.extend(evidence.history.violations);
     if violations.is_empty() {
@@ -115,20 +133,24 @@ async fn run(seed: u64, length: Duration) -> Vec<String> {
 }
 
 /// Looks at the last minute now and then; comes back only with violations.
-async fn check_while_it_runs(ledger: &Ledger, world: &World, adders: &Adders) -> Vec<String> {
+async fn check_while_it_runs(ledger: &Ledger, world: &World) -> Vec<String> {
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let evidence = gather(ledger, world, adders, Utc::now() - TimeDelta::seconds(60)).await;
-        let violations = check::overlaps(&evidence);
+        let mut violations = check::so_far(&gather(ledger, world, Utc::now() - LOOK_BACK).await).violations;
+        let stuck: String = ledger.rows(STUCK, &[]).await[0].get(0);
+        if !stuck.is_empty() {
+            violations.push(format!("jobs are stuck: {stuck}"));
+        }
         if !violations.is_empty() {
             return violations;
         }
     }
 }
 
-async fn gather(ledger: &Ledger, world: &World, adders: &Adders, since: DateTime<Utc>) -> Evidence {
-    let acks = adders.acks();
-    let runs = ledger.runs_since(since).await;
+/// In this order: what was acknowledged is in the table or gone from it, and what is gone from it, or was released, is in
+/// the ledger.
+async fn gather(ledger: &Ledger, world: &World, since: DateTime<Utc>) -> Evidence {
+    let acks = world.adders.acks_since(since.max(DateTime::UNIX_EPOCH + LONGEST_WAIT) - LONGEST_WAIT);
     let sql =
         "select job.id, job.attempts::integer, job.max_attempts::integer, job.last_error, job.payload::text,
                  job.locked_at is not null
@@ -144,10 +166,16 @@ async fn gather(ledger: &Ledger, world: &World, adders: &Adders, since: DateTime
         };
         (row.get(0), left)
     });
+    let changes = ledger.changes_since(since).await;
     Evidence {
+        since,
         acks,
-        runs,
         left: left.collect(),
+        changes,
+        runs: ledger.runs_since(since).await,
+        instances: ledger.instances().await,
+        doubts: world.adders.doubts(),
+        ghosts: world.adders.ghosts(),
         burials: ledger.burials().await,
         history: world.fleet.history(),
         faults: world.faults(),
@@ -182,20 +210,25 @@ async fn drain(ledger: &Ledger, world: &World) -> Option<String> {
 }
 
 async fn locks_left(ledger: &Ledger) -> Vec<String> {
-    let mut violations = Vec::new();
-    for (what, sql) in [
-        ("jobs are locked", "select count(*) from graphile_worker._private_jobs where locked_by is not null"),
-        (
-            "queues are locked",
-            "select count(*) from graphile_worker._private_job_queues where locked_by is not null",
-        ),
-    ] {
-        match ledger.count(sql).await {
-            0 => {}
-            count => violations.push(format!("{count} {what} after all workers have ended")),
-        }
-    }
-    violations
+    let sql =
+        "select locked.what, locked.id, locked.locked_by, locked.locked_at, instance.instance, burial.at
+               from (
+                 select 'job' as what, id, locked_by, locked_at from graphile_worker._private_jobs
+                 union all
+                 select 'queue', id::bigint, locked_by, locked_at from graphile_worker._private_job_queues
+               ) as locked
+               left join chaos.instances as instance on instance.worker_id = locked.locked_by
+               left join chaos.burials as burial on burial.worker_id = locked.locked_by
+               where locked.locked_by is not null";
+    let describe = |row: &tokio_postgres::Row| {
+        let (what, id, owner): (String, i64, String) = (row.get(0), row.get(1), row.get(2));
+        let (at, instance): (Option<DateTime<Utc>>, Option<String>) = (row.get(3), row.get(4));
+        let buried: Option<DateTime<Utc>> = row.get(5);
+        format!(
+            "{what} {id} is locked after all have ended, by {owner} {instance:?} at {at:?}; buried: {buried:?}"
+        )
+    };
+    ledger.rows(sql, &[]).await.iter().map(describe).collect()
 }
 
 async fn summarise(
@@ -203,7 +236,6 @@ async fn summarise(
     length: Duration,
     evidence: &Evidence,
     findings: &Findings,
-    adders: &Adders,
     ledger: &Ledger,
     world: &World,
 ) {
@@ -218,15 +250,16 @@ async fn summarise(
     let held = evidence.runs.iter().filter(|run| run.claimed_at.is_none()).count();
     println!(
         "chaos: seed {seed}, {:.1} minutes; {} faults ({}); {} adds acknowledged ({}), {} without an answer; {} runs \
-         ({held} held, {by_node} by Node), {} cron ticks; {} workers taken for dead, {lost_claims} claims found lost; \
+         ({held} held, {by_node} by Node), {} durable claims ended, {} cron ticks; {} workers taken for dead, {lost_claims} claims found lost; \
          repeats: {} after a death, {} after a lost connection while held; Node ended by itself {} times; lost: {}",
         length.as_secs_f64() / 60.0,
         faults.len(),
         list(faults::count(&faults)),
         evidence.acks.len(),
         list(kinds),
-        adders.refused(),
+        world.adders.refused(),
         evidence.runs.len(),
+        evidence.changes.len(),
         findings.ticks,
         evidence.burials.len(),
         findings.repeats_after_death,

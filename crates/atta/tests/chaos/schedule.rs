@@ -17,7 +17,7 @@ pub(crate) const NODE: usize = 3;
 pub(crate) const THRESHOLD: Duration = Duration::from_secs(4);
 
 /// Something that is broken.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fault {
     /// `kill -9` of a worker.
     Kill(usize),
@@ -45,8 +45,9 @@ pub(crate) enum Fault {
     Crash,
     /// The clock of one worker is set, to so many seconds from the time.
     SetClock(i64),
-    /// A transaction that stays open for so long, and keeps dead rows from being removed.
-    LongTransaction(Duration),
+    /// A transaction that adds jobs, stays open for so long, keeps dead rows from being removed meanwhile, and then
+    /// commits, or does not.
+    LongTransaction(Duration, bool),
 }
 
 impl Fault {
@@ -67,18 +68,18 @@ impl Fault {
             Fault::Restart => "restart",
             Fault::Crash => "crash",
             Fault::SetClock(_) => "clock",
-            Fault::LongTransaction(_) => "long transaction",
+            Fault::LongTransaction(..) => "long transaction",
         }
     }
 
     /// Whether a job that is only held may come free by it before it is done.
     pub(crate) fn loses_connections(&self) -> bool {
-        !matches!(self, Fault::Terminate(_) | Fault::SetClock(_) | Fault::LongTransaction(_))
+        !matches!(self, Fault::Terminate(_) | Fault::SetClock(_) | Fault::LongTransaction(..))
     }
 }
 
 /// A fault in its place.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Planned {
     /// Since the start.
     pub(crate) at: Duration,
@@ -121,6 +122,17 @@ fn fault(rng: &mut Rng) -> Fault {
         25 => Fault::Restart,
         26 => Fault::Crash,
         27..=29 => Fault::SetClock(rng.i64(-100_000..100_000)),
-        _ => Fault::LongTransaction(ms(rng, 2000..15_000)),
+        _ => Fault::LongTransaction(ms(rng, 2000..15_000), rng.bool()),
     }
+}
+
+/// The rest of a failure's promise is what the processes do meanwhile.
+pub(crate) fn the_same_seed_plans_the_same_faults() {
+    let (short, long) = (Duration::from_secs(300), Duration::from_secs(3600));
+    let (faults, more) = (plan(7, short), plan(7, long));
+    assert_eq!(faults, plan(7, short));
+    assert_eq!(faults[..], more[..faults.len()], "a longer run begins in the same way");
+    assert_ne!(faults, plan(8, short));
+    let kinds: std::collections::HashSet<&str> = more.iter().map(|planned| planned.fault.name()).collect();
+    assert_eq!(kinds.len(), 15, "an hour has all kinds: {kinds:?}");
 }

@@ -1,17 +1,19 @@
 //! The work: who adds what, and what of it was acknowledged.
 //!
-//! An adder whose connection is lost can't know whether its job was added, and adds it again, as a careful caller
-//! would. So a number may come twice; what counts is what was acknowledged.
+//! Adders go through the proxy as well. One whose connection is lost can't know whether its job was added, and adds it
+//! again, as a careful caller would. So a number may come twice, and the first of the two may even come later, when the
+//! server gets round to it; what counts is what was acknowledged.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use atta::{Job, JobKeyMode, JobSpec, JobSpecBuilder, RawJobSpec, WorkerUtils};
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio_postgres::{Client, IsolationLevel};
 
 const QUEUES: [&str; 3] = ["first queue", "second queue", "third queue"];
 const KEYS: i64 = 4;
@@ -31,12 +33,29 @@ pub(crate) struct Ack {
     pub(crate) at: DateTime<Utc>,
 }
 
+/// An add that had no answer, or a bad one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Doubt {
+    pub(crate) kind: String,
+    pub(crate) queue: Option<String>,
+    pub(crate) n: i64,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Adders {
     utils: WorkerUtils,
     is_over: Arc<AtomicBool>,
-    acks: Arc<Mutex<Vec<Ack>>>,
-    refused: Arc<Mutex<HashMap<&'static str, u64>>>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What became of adds.
+#[derive(Debug, Default)]
+struct Seen {
+    acks: Vec<Ack>,
+    doubts: HashSet<Doubt>,
+    refused: u64,
+    /// Jobs of transactions that were rolled back.
+    ghosts: HashSet<i64>,
 }
 
 /// One add to come.
@@ -56,7 +75,7 @@ impl Next {
 
 impl Adders {
     pub(crate) fn new(utils: WorkerUtils) -> Adders {
-        Adders { utils, is_over: Arc::default(), acks: Arc::default(), refused: Arc::default() }
+        Adders { utils, is_over: Arc::default(), seen: Arc::default() }
     }
 
     /// All of them at once, until [`Adders::stop`].
@@ -107,14 +126,48 @@ impl Adders {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// What was acknowledged so far.
-    pub(crate) fn acks(&self) -> Vec<Ack> {
-        self.acks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What was acknowledged after this time.
+    pub(crate) fn acks_since(&self, since: DateTime<Utc>) -> Vec<Ack> {
+        let seen = self.seen();
+        let first = seen.acks.partition_point(|ack| ack.at <= since);
+        seen.acks[first..].to_vec()
+    }
+
+    pub(crate) fn doubts(&self) -> HashSet<Doubt> {
+        self.seen().doubts.clone()
+    }
+
+    pub(crate) fn ghosts(&self) -> HashSet<i64> {
+        self.seen().ghosts.clone()
     }
 
     /// How many adds had no answer, or a bad one.
     pub(crate) fn refused(&self) -> u64 {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+        self.seen().refused
+    }
+
+    /// Adds within a transaction that stays open for so long, and then commits, or does not.
+    pub(crate) async fn add_late(&self, client: &mut Client, length: Duration, commits: bool) {
+        let Ok(mut transaction) =
+            client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().await
+        else {
+            return;
+        };
+        let specs: Result<Vec<RawJobSpec>, _> =
+            (0..5).map(|n| RawJobSpec::new("late", json!({ "n": n }), JobSpec::default())).collect();
+        let added = self.utils.add_raw_jobs_in(&mut transaction, &specs.expect("payloads are JSON")).await;
+        let Ok(jobs) = added else { return self.note_doubt("late", 0, None) };
+        tokio::time::sleep(length).await;
+        if !commits {
+            self.seen().ghosts.extend(jobs.iter().map(Job::id));
+            // If the connection is gone, so is the transaction.
+            let _ = transaction.rollback().await;
+            return;
+        }
+        match transaction.commit().await {
+            Ok(()) => self.note("late", 0, vec![], &JobSpec::default(), &jobs),
+            Err(_) => self.note_doubt("late", 0, None),
+        }
     }
 
     /// One after the other, each until it is acknowledged; so often.
@@ -127,7 +180,7 @@ impl Adders {
                     self.note(kind, number, items, &spec, &[job]);
                     n += 1;
                 }
-                Err(_) => self.note_refused(kind),
+                Err(_) => self.note_doubt(kind, number, spec.queue_name),
             }
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..2 * every_ms))).await;
         }
@@ -145,13 +198,15 @@ impl Adders {
                     self.note("plain", n, vec![], &JobSpec::default(), &jobs);
                     n += 1;
                 }
-                Err(_) => self.note_refused("plain"),
+                Err(_) => self.note_doubt("plain", n, None),
             }
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..300))).await;
         }
     }
 
     fn note(&self, kind: &'static str, n: i64, items: Vec<i64>, spec: &JobSpec, jobs: &[Job]) {
+        let mut seen = self.seen();
+        // With the lock held, so that they stay in order.
         let at = Utc::now();
         let acks = jobs.iter().map(|job| Ack {
             kind,
@@ -163,11 +218,17 @@ impl Adders {
             items: items.clone(),
             at,
         });
-        self.acks.lock().unwrap_or_else(PoisonError::into_inner).extend(acks);
+        seen.acks.extend(acks);
     }
 
-    fn note_refused(&self, kind: &'static str) {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() += 1;
+    fn note_doubt(&self, kind: &str, n: i64, queue: Option<String>) {
+        let mut seen = self.seen();
+        seen.refused += 1;
+        seen.doubts.insert(Doubt { kind: kind.into(), queue, n });
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

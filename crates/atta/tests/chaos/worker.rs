@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::os::unix::process::parent_id;
 use std::time::Duration;
 
 use atta::{
@@ -21,8 +22,19 @@ pub(crate) const SETUP: &str = "ATTA_CHAOS_WORKER";
 pub(crate) const CRONTAB: &str = "* * * * * tick ?id=tick&fill=30m";
 
 /// What has a payload that is a [`Work`].
-pub(crate) const KINDS: [&str; 10] =
-    ["plain", "slow", "retrying", "failing", "scheduled", "replace", "preserve", "dedupe", "queued", "tick"];
+pub(crate) const KINDS: [&str; 11] = [
+    "plain",
+    "late",
+    "slow",
+    "retrying",
+    "failing",
+    "scheduled",
+    "replace",
+    "preserve",
+    "dedupe",
+    "queued",
+    "tick",
+];
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
@@ -48,11 +60,23 @@ struct Work {
 
 /// Runs a worker until it is told to stop.
 pub(crate) fn run(setup: &str) {
+    end_with_parent();
     let setup: Setup = serde_json::from_str(setup).expect("a setup");
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(Log))
         .expect("the first subscriber");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(work_on(setup));
+}
+
+/// Ends this process when the one that started it has gone, in whatever way: nobody would end it any more.
+pub(crate) fn end_with_parent() {
+    let parent = parent_id();
+    std::thread::spawn(move || {
+        while parent_id() == parent {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        std::process::exit(1);
+    });
 }
 
 async fn work_on(setup: Setup) {

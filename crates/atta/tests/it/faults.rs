@@ -4,6 +4,7 @@
 mod beating;
 mod connections;
 mod endings;
+mod failover;
 mod idle;
 mod killed;
 mod patroni;

@@ -13,6 +13,10 @@ const [instance, connectionString, ledgerUrl, crontab] = process.argv.slice(2);
 const ledger = new Pool({ connectionString: ledgerUrl, max: 4 });
 ledger.on("error", () => {});
 
+// Nobody would end it any more.
+const parent = process.ppid;
+setInterval(() => process.ppid === parent || process.exit(1), 500);
+
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function insist(sql, parameters) {
@@ -70,7 +74,7 @@ async function batch(items, { job }) {
   return items.map((item) => (fails(item) ? Promise.reject(new Error("as planned")) : null));
 }
 
-const kinds = "plain slow retrying failing scheduled replace preserve dedupe queued tick".split(" ");
+const kinds = "plain late slow retrying failing scheduled replace preserve dedupe queued tick".split(" ");
 const taskList = { batch, ...Object.fromEntries(kinds.map((kind) => [kind, work])) };
 
 worker

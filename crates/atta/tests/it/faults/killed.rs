@@ -30,6 +30,36 @@ impl Fleet {
     }
 }
 
+/// A statement of a worker that is buried already came through late, or it rose for a moment and claimed.
+#[tokio::test]
+async fn what_a_worker_locked_after_its_burial_is_freed_with_the_next() {
+    let db = Database::migrated().await;
+    let setup = Setup { threshold: Duration::from_secs(1), ..Setup::new(&db) };
+    let ledger = Ledger::make(&db).await;
+    let utils = WorkerUtils::connect(&setup.url).unwrap();
+    let in_line = JobSpecBuilder::new().queue_name("line").build();
+    let id = utils.add_raw_job("work", json!({}), in_line).await.unwrap().id();
+    let sql = "insert into graphile_worker._atta_deaths (worker_id) values ('atta-dead');
+               update graphile_worker._private_job_queues
+               set locked_by = 'atta-dead', locked_at = now() - interval '1 minute';
+               update graphile_worker._private_jobs
+               set attempts = 1, locked_by = 'atta-dead', locked_at = now() - interval '1 minute';
+               insert into graphile_worker._atta_workers
+                 (id, host, pid, version, heartbeat_at, task_identifiers, slots)
+               values ('atta-next', 'gone', 1, '0', now() - interval '1 hour', '{}', 1)";
+    ledger.client.batch_execute(sql).await.unwrap();
+
+    let worker = Running::start(setup.options()).await;
+    let start = Instant::now();
+    ledger.counted("the job to be done", JOBS, 0).await;
+    assert!(start.elapsed() < Duration::from_secs(30), "that is not the sweep of every ten minutes");
+    let runs = ledger.runs_of(id).await;
+    assert_eq!((runs.len(), runs[0].attempt), (1, 2), "{runs:?}");
+    assert!(runs[0].last_error.as_deref().unwrap().contains("worker atta-dead died"), "{runs:?}");
+    assert_eq!(ledger.count(LOCKED_QUEUES).await, 0);
+    worker.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn all_that_a_killed_worker_had_runs_again() {
     let db = Database::migrated().await;

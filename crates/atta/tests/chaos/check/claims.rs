@@ -1,0 +1,50 @@
+//! Durable claims: nobody ends one but its owner, who has then ended the run, or those who bury the owner.
+
+use std::collections::HashMap;
+
+use chrono::TimeDelta;
+
+use super::{Evidence, Findings};
+use crate::ledger::{Change, Run};
+
+/// A zombie's release changes nothing: the claim is another's by then.
+pub(super) fn foreign(evidence: &Evidence, findings: &mut Findings) {
+    for change in evidence.changes.iter().filter(|change| !is_own(evidence, change)) {
+        let is_buried = evidence
+            .burials
+            .iter()
+            .any(|burial| burial.worker_id == change.owner && burial.at <= change.at + TimeDelta::seconds(1));
+        // By hand, as its operator has to.
+        let is_unlocked = !is_ours(change) && change.instance == crate::ledger::NAME;
+        if change.is_deleted || !(is_buried || is_unlocked) {
+            findings.breach(format!("ended another's claim: {change:?}"));
+        }
+    }
+}
+
+/// A worker releases what it has ended.
+pub(super) fn early(evidence: &Evidence, findings: &mut Findings) {
+    let mut runs: HashMap<(i64, i32, &str), Vec<&Run>> = HashMap::new();
+    for run in &evidence.runs {
+        runs.entry((run.job_id, run.attempt, &run.worker_id)).or_default().push(run);
+    }
+    for change in evidence.changes.iter().filter(|change| is_ours(change) && is_own(evidence, change)) {
+        let runs = runs.get(&(change.job_id, change.attempts, &change.owner)).into_iter().flatten();
+        let is_going_on =
+            |run: &&&Run| run.began_at < change.at && run.ended_at.is_none_or(|at| at > change.at);
+        for run in runs.filter(is_going_on) {
+            findings.breach(format!("released before its end: {change:?} of {run:?}"));
+        }
+    }
+}
+
+fn is_ours(change: &Change) -> bool {
+    change.owner.starts_with("atta-")
+}
+
+fn is_own(evidence: &Evidence, change: &Change) -> bool {
+    match is_ours(change) {
+        true => evidence.instances.get(&change.owner).is_some_and(|instance| *instance == change.instance),
+        false => change.instance.starts_with("node"),
+    }
+}
