@@ -22,9 +22,8 @@ select json_build_object(
       from {schema}._atta_workers as worker
       where page.identifier = any (worker.task_identifiers)
     ),
-    'oldest_due_at', greatest(
-      min(job.run_at) filter (where state.name in ('ready', 'waiting')), timestamptz '0001-01-01 00:00:00Z'
-    ),
+    'oldest_due_at', min(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'))
+      filter (where job.id is not null and state.name in ('ready', 'waiting')),
     {job_counts}
   )::text
 from page

@@ -7,9 +7,8 @@ from (
       'level', grouping(task.identifier, queue.queue_name),
       'task_identifier', task.identifier,
       'queue_name', queue.queue_name,
-      'oldest_due_at', greatest(
-        min(job.run_at) filter (where state.name in ('ready', 'waiting')), timestamptz '0001-01-01 00:00:00Z'
-      ),
+      'oldest_due_at', min(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'))
+        filter (where job.id is not null and state.name in ('ready', 'waiting')),
       {job_counts}
     ) as row,
     row_number() over (
