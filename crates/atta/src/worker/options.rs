@@ -353,7 +353,7 @@ impl WorkerOptions {
         let has_own_lanes = config.is_some();
         let listen = config.filter(|_| is_direct);
         self.plan.cron.extend(self.cron)?;
-        Ok(Worker::new(Plan { listen, has_own_lanes, ..self.plan }, shared))
+        Ok(Worker::new(Plan { listen, has_own_lanes, patience, ..self.plan }, shared))
     }
 
     fn url(&self) -> Option<String> {
