@@ -102,6 +102,7 @@ fn describe(text: &str, error: &toml::de::Error) -> String {
         text.lines().nth(line).is_some_and(|line| line.contains("connection") || line.contains("://"));
     match is_secret {
         true => format!("line {}: {}", line + 1, error.message().lines().next().unwrap_or_default()),
-        false => error.to_string().trim_end().to_owned(),
+        // The one word of Rust's that users could see.
+        false => error.to_string().trim_end().replace("expected usize", "expected a whole number"),
     }
 }
