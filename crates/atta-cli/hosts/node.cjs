@@ -82,15 +82,32 @@
     return text.length <= longest ? text : `${text.slice(0, longest)}… (${text.length - longest} characters more)`;
   }
 
+  /** Where a file can't be parsed: its path and line, the line itself and a caret. Node puts that before the rest. */
+  function placeOf(stack, name) {
+    if (!/^(\/|file:)\S*:\d+\n/.test(stack)) return "";
+    const end = stack.indexOf(`\n${name}:`);
+    return end < 0 ? "" : "\n" + stack.slice(0, end).trimEnd();
+  }
+
+  /** The way that an error took, without the host's own part of it and Node's loader. */
+  function framesOf(stack) {
+    const start = stack.indexOf("\n    at ");
+    if (start < 0) return "";
+    const frames = stack.slice(start + 1).split("\n");
+    const host = frames.findIndex((frame) => frame.includes("(eval at <anonymous> ([eval]"));
+    const own = host < 0 ? frames : frames.slice(0, host);
+    const isInner = (frame) => /\((node:internal\/(modules|process|vm)|node:async_hooks)|at (async )?node:internal/.test(frame);
+    return own.filter((frame) => !isInner(frame)).map((frame) => "\n" + frame).join("");
+  }
+
   /** The message first, then where it came from. */
   function errorText(error, depth = 0) {
     if (!(error instanceof Error) && !(error && typeof error.message === "string")) {
       return cut(typeof error === "string" ? error : util.inspect(error), LONGEST_ERROR);
     }
-    let message = error.message || error.name || "Error";
+    const message = error.message || error.name || "Error";
     const stack = typeof error.stack === "string" ? error.stack : "";
-    const header = stack.indexOf("\n    at ");
-    let text = header >= 0 ? message + stack.slice(header) : message;
+    let text = message + placeOf(stack, error.name) + framesOf(stack);
     if (Array.isArray(error.errors) && depth < 3) {
       for (const one of error.errors) text += "\n- " + errorText(one, depth + 1);
     }
@@ -504,6 +521,9 @@
       error.message += ` (Node 22.18 or newer runs TypeScript; this is ${process.version})`;
     } else if (/outside a module|Unexpected token 'export'/.test(error.message)) {
       error.message += ` (for ES modules name it .mjs, or say "type": "module" in package.json)`;
+    } else if (error instanceof SyntaxError && !String(error.stack).includes(path.basename(file) + ":")) {
+      // Of ES modules, Node does not say where.
+      error.message += ` (for the place: node --check ${file})`;
     }
     return error;
   }

@@ -3,7 +3,9 @@
 mod read;
 mod worker;
 
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -182,6 +184,14 @@ pub(crate) enum ClaimsChoice {
     Held,
     /// By the worker's name in the row
     Durable,
+}
+
+/// A number of any size and sign that fits.
+pub(crate) fn whole_number<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "is out of range".into(),
+        _ => "is not a whole number".into(),
+    })
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

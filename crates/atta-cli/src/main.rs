@@ -40,7 +40,9 @@ fn begin() -> Result<ExitCode, Failure> {
     let done = runtime.block_on(run(said));
     // What is left are connections that end with the process: nobody has to wait for the runtime's own end.
     std::mem::forget(runtime);
-    done
+    let code = done?;
+    output::check_written()?;
+    Ok(code)
 }
 
 async fn run(said: Said) -> Result<ExitCode, Failure> {

@@ -10,8 +10,9 @@ pub(crate) mod table;
 pub(crate) mod time;
 pub(crate) mod watch;
 
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
@@ -44,6 +45,11 @@ impl Failure {
 
     pub(crate) fn message(&self) -> &str {
         &self.message
+    }
+
+    /// For a line of the log.
+    pub(crate) fn with_hint_in_line(&self) -> String {
+        self.hint.as_ref().map_or_else(|| self.message.clone(), |hint| format!("{} ({hint})", self.message))
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Failure {
@@ -89,16 +95,41 @@ fn tell(word: &str, color: AnsiColor, message: &str) {
     note(&format!("{style}{word}:{style:#} {message}"));
 }
 
+/// Why data could not be written, once that has happened.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
 /// Writes data to standard output. A reader that has gone away is no error: `atta … | head`.
 pub(crate) fn print(text: &str) {
-    // Nobody is left to tell.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    let mut stdout = std::io::stdout().lock();
+    note_loss(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
+}
+
+/// Says whether anybody still reads.
+fn note_loss(written: io::Result<()>) -> bool {
+    match written {
+        Ok(()) => true,
+        Err(error) => {
+            if error.kind() != ErrorKind::BrokenPipe {
+                // The first says enough.
+                let _ = LOST.set(error);
+            }
+            false
+        }
+    }
+}
+
+/// An error if data that were asked for went nowhere, as on a disk that is full.
+pub(crate) fn check_written() -> Result<(), Failure> {
+    match LOST.get() {
+        None => Ok(()),
+        Some(error) => Err(Failure::new(format!("can't write to standard output: {error}"))),
+    }
 }
 
 /// Writes text for people to standard output. Says whether anybody still reads.
 pub(crate) fn print_styled(text: &str) -> bool {
     let mut stdout = anstream::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+    note_loss(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
 /// Writes one JSON document.

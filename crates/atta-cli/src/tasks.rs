@@ -50,6 +50,8 @@ pub(crate) struct TasksSettings {
     pub(crate) schema: String,
     /// How many jobs run at a time, so that a host can be ready for as many.
     pub(crate) concurrency: usize,
+    /// Whether tasks of a language that this machine does not have are left out, with a warning, and not an error.
+    pub(crate) leaves_out: bool,
 }
 
 /// An open folder of tasks.
@@ -73,12 +75,20 @@ enum Way {
 impl TasksFolder {
     /// Reads the folder. The hosts that its tasks need start with their first job, or by [`TasksFolder::start_hosts`].
     pub(crate) async fn open(settings: TasksSettings) -> Result<TasksFolder, Failure> {
-        let found = discover::discover(&settings.folder)?;
+        let mut found = discover::discover(&settings.folder)?;
         let guard = Arc::new(Guard::new(settings.kill_after));
         let mut opening = Opening { settings: &settings, guard, hosts: Vec::new() };
         // All that are wanted must be there before the first is started.
         for (runtime, tasks) in by_runtime(&found) {
-            let program = runtime.program()?;
+            let program = match runtime.program() {
+                Ok(program) => program,
+                Err(failure) if settings.leaves_out => {
+                    found.retain(|task| task.kind != Kind::Hosted(runtime.clone()));
+                    tracing::warn!("{}; they are left out", failure.with_hint_in_line());
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
             let host = Host::new(program, tasks, &settings, opening.guard.clone());
             opening.hosts.push((runtime, Arc::new(host)));
         }

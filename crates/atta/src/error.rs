@@ -48,7 +48,7 @@ impl Error {
         let (reason, hint) = match source.as_db_error() {
             Some(error) => (
                 format!("{} (SQLSTATE {})", error.message(), error.code().code()),
-                error.hint().map(str::to_owned),
+                error.hint().map(str::to_owned).or_else(|| cure(error.code().code()).map(str::to_owned)),
             ),
             None => (chain(&source), None),
         };
@@ -154,6 +154,19 @@ pub(crate) fn is_transient_code(code: &str) -> bool {
         || code.starts_with("53")
         || code.starts_with("57P")
         || matches!(code, "40001" | "40P01" | "55P03" | "25006" | "25P03")
+}
+
+/// What helps against a refusal, whatever was being done.
+fn cure(code: &str) -> Option<&'static str> {
+    match code {
+        "25006" => Some(
+            "the server takes no changes: it is a standby, or default_transaction_read_only is on. Of several servers, \
+             target_session_attrs=read-write finds the one that does",
+        ),
+        "53100" => Some("the server's disk is full"),
+        "53300" => Some("raise max_connections of the server, or use fewer connections: max_pool_size"),
+        _ => None,
+    }
 }
 
 pub(crate) fn chain(error: &dyn StdError) -> String {

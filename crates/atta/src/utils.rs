@@ -144,8 +144,10 @@ impl WorkerUtils {
         match error.db_code() {
             Some("42P01" | "42883" | "3F000") => {
                 let schema = self.inner.schema.quoted();
+                let is_usual = self.inner.schema == Schema::default();
+                let option = if is_usual { String::new() } else { format!(" --schema {schema}") };
                 error.with_hint(format!(
-                    "schema {schema} is not installed; run: atta migrate, or call migrate()"
+                    "schema {schema} is not installed; run: atta migrate{option}, or call migrate()"
                 ))
             }
             Some("42501") => {

@@ -24,6 +24,7 @@ mod shared;
 mod backoff;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -36,12 +37,14 @@ pub use shutdown::WorkerHandle;
 
 use crate::event::{WorkerEvent, WorkerEvents};
 use crate::{Result, WorkerUtils, recovery};
-use options::Patience;
 use owner::{Mode, Owner};
 use plan::Plan;
 
 /// Hints that wait for the loop: more would not say more.
 const WAKES_AHEAD: usize = 16;
+
+/// How long a worker that never began tries to take its name back.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A worker, ready to run.
 #[derive(Debug)]
@@ -95,13 +98,16 @@ impl Worker {
             self.tell_end();
             return Ok(());
         }
-        let open_lanes = async {
-            match self.plan.has_own_lanes {
-                true => Patience::Endless.ask(|| lanes::warm_up(&shared.lane_pool)).await,
-                false => Ok(()),
+        tokio::select! {
+            ready = self.get_ready() => ready?,
+            // Nothing was claimed yet.
+            () = shared.stop.cancelled() => {
+                // It may be registered. Where nobody answers, that is not worth waiting for.
+                let _ = tokio::time::timeout(GOODBYE, recovery::deregister(shared)).await;
+                self.tell_end();
+                return Ok(());
             }
-        };
-        tokio::try_join!(Patience::Endless.ask(|| recovery::register(shared)), open_lanes)?;
+        }
         self.tell_start();
 
         let (wake_sender, wakes) = mpsc::channel(WAKES_AHEAD);
@@ -138,6 +144,19 @@ impl Worker {
         recovery::deregister(shared).await;
         self.tell_end();
         ended
+    }
+
+    /// Says that it lives, and opens its connections.
+    async fn get_ready(&self) -> Result<()> {
+        let (shared, patience) = (&self.shared, self.plan.patience);
+        let open_lanes = async {
+            match self.plan.has_own_lanes {
+                true => patience.ask(|| lanes::warm_up(&shared.lane_pool)).await,
+                false => Ok(()),
+            }
+        };
+        tokio::try_join!(patience.ask(|| recovery::register(shared)), open_lanes)?;
+        Ok(())
     }
 
     /// A run that finds no job needs none of what running jobs takes: no connections of its own, no registration. If

@@ -10,7 +10,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::value::RawValue;
 
 use super::open::open;
-use crate::args::Connection;
+use crate::args::{Connection, whole_number};
 use crate::output::job::JobJson;
 use crate::output::time::{from_now, parse_future};
 use crate::output::{Failure, clean, hint, json_fault, print_json, print_styled, warn};
@@ -54,7 +54,7 @@ pub(crate) struct Add {
     key_mode: Option<KeyModeChoice>,
 
     /// Lower numbers run first [default: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<i16>)]
     priority: Option<i16>,
 
     /// A label by which workers may leave it out; can be given several times
@@ -144,6 +144,10 @@ fn read_payload(argument: Option<&str>) -> Result<Box<RawValue>, Failure> {
             None => (argument.to_owned(), String::new()),
         },
     };
+    if text.trim().is_empty() {
+        return Err(Failure::new(format!("the payload{what} is empty"))
+            .with_hint("for none, leave it out: it is {} then"));
+    }
     serde_json::from_str(&text).map_err(|error| {
         Failure::new(format!("the payload{what} is no JSON: {}", json_fault::describe(&text, &error, 1)))
             .with_hint("in a shell, quote it: '{\"to\": \"someone\"}'; @FILE reads a file, - standard input")
@@ -159,5 +163,8 @@ fn read_stdin() -> Result<String, Failure> {
 }
 
 fn read_file(file: &str) -> Result<String, Failure> {
-    std::fs::read_to_string(file).map_err(|error| Failure::new(format!("can't read {file}: {error}")))
+    std::fs::read_to_string(file).map_err(|error| {
+        Failure::new(format!("can't read {file}: {error}"))
+            .with_hint("after @ comes the name of a file with the payload in it")
+    })
 }

@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 
 use super::filter::Filter;
 use super::open::open;
-use crate::args::Connection;
+use crate::args::{Connection, whole_number};
 use crate::output::job::{JobJson, table};
 use crate::output::watch::Watch;
 use crate::output::{Failure, note, print_json};
@@ -19,7 +19,7 @@ pub(crate) struct Jobs {
     limit: u32,
 
     /// Only those after this id: the last of the page before
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = whole_number::<i64>)]
     after: Option<i64>,
 
     #[command(flatten)]

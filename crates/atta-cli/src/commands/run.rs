@@ -113,7 +113,7 @@ pub(crate) fn existing(settings: &Settings) -> Result<&Settings, Failure> {
     if settings.tasks.exists() {
         return Ok(settings);
     }
-    Err(Failure::new(format!("there is no folder of tasks at {}", settings.tasks.display()))
+    Err(Failure::new(format!("there is no folder of tasks: {}", settings.tasks.display()))
         .with_hint("run `atta init` to get a first one, or name yours by --tasks"))
 }
 

@@ -5,7 +5,7 @@ use chrono::Utc;
 use clap::{ArgGroup, Args as ClapArgs};
 
 use super::open::open;
-use crate::args::Connection;
+use crate::args::{Connection, whole_number};
 use crate::output::job::{JobJson, in_full};
 use crate::output::{Failure, print_json, print_styled};
 
@@ -14,7 +14,7 @@ use crate::output::{Failure, print_json, print_styled};
 #[command(group(ArgGroup::new("which").args(["id", "key"]).required(true)))]
 pub(crate) struct Show {
     /// The job's id
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = whole_number::<i64>)]
     id: Option<i64>,
 
     /// The job's key

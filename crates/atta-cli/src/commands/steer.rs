@@ -13,7 +13,7 @@ use clap::{ArgGroup, Args as ClapArgs};
 
 use super::filter::Filter;
 use super::open::open;
-use crate::args::Connection;
+use crate::args::{Connection, whole_number};
 use crate::output::ask::confirm;
 use crate::output::time::parse_future;
 use crate::output::{Failure, count_of};
@@ -24,7 +24,7 @@ use report::Report;
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Selection {
     /// The jobs' ids
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = whole_number::<i64>)]
     ids: Vec<i64>,
 
     /// All jobs that this can be done to

@@ -110,6 +110,7 @@ fn describe(text: &str, error: &toml::de::Error) -> String {
         // A value of the wrong kind is repeated by the message.
         true if may_hold_secret(message) => format!("line {}", line + 1),
         true => format!("line {}: {message}", line + 1),
-        false => error.to_string().trim_end().to_owned(),
+        // The one word of Rust's that users could see.
+        false => error.to_string().trim_end().replace("expected usize", "expected a whole number"),
     }
 }

@@ -125,7 +125,6 @@ fn choose(identifier: String, files: Vec<Candidate>) -> Option<Found> {
         let file = files.first().map(|file| file.path.display().to_string()).unwrap_or_default();
         tracing::warn!(
             task = identifier,
-            file,
             "not a task: no host for its extension, and not executable. If it is a program, run: chmod +x {file}"
         );
         return None;

@@ -84,8 +84,11 @@ impl Runtime {
 
 fn find(variable: &str, names: &[&str], language: &str) -> Result<PathBuf, Failure> {
     if let Some(given) = env::var(variable).ok().filter(|given| !given.is_empty()) {
-        return on_path(&given)
-            .ok_or_else(|| Failure::new(format!("{variable} names no program that can be run: {given}")));
+        return on_path(&given).ok_or_else(|| {
+            let name = names.first().copied().unwrap_or_default();
+            Failure::new(format!("{variable} names no program that can be run: {given}"))
+                .with_hint(format!("give the path of {name}, or unset {variable} for the one on the PATH"))
+        });
     }
     names.iter().find_map(|name| on_path(name)).ok_or_else(|| {
         let name = names.first().copied().unwrap_or_default();

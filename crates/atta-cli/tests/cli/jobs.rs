@@ -153,3 +153,18 @@ async fn watching_shows_it_again_and_ends_quietly_when_nobody_reads_any_more() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
 }
+
+/// Every write to it fails.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn data_that_can_not_be_written_are_an_error() {
+    let place = Place::with_jobs().await;
+    for words in [&["jobs"][..], &["jobs", "--json"], &["show", "1"], &["migrate", "--print"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = crate::command(words);
+        let output = command.env("DATABASE_URL", place.db.url()).stdout(full).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {err}");
+        assert!(err.contains("error: can't write to standard output: No space left"), "{words:?}: {err}");
+    }
+}

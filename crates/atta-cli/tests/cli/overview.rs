@@ -105,6 +105,22 @@ async fn stats_count_by_state_task_and_queue() {
 }
 
 #[tokio::test]
+async fn where_nothing_is_due_no_time_is_told() {
+    let place = Place::new().await;
+    let later = "select graphile_worker.add_job('t', queue_name := 'q', run_at := now() + interval '1 day');
+      insert into graphile_worker._private_job_queues (queue_name) values ('empty')";
+    place.client.batch_execute(later).await.unwrap();
+    place.client.batch_execute(WORKERS).await.unwrap();
+    assert_eq!(place.json(&["stats", "--json"])["oldest_due_at"], Value::Null);
+    assert!(!place.atta(&["stats"]).out.contains("oldest due"));
+    for command in ["tasks", "queues"] {
+        for row in place.json(&[command, "--json"]).as_array().unwrap() {
+            assert_eq!(row["oldest_due_at"], Value::Null, "{command}: {row}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_clean_up_says_what_it_deleted_and_asks_before_it_deletes_jobs() {
     let place = Place::with_jobs().await;
     place.client.batch_execute(WORKERS).await.unwrap();

@@ -88,6 +88,20 @@ async fn two_of_them_share_a_server_that_stops_with_the_last() {
 }
 
 #[tokio::test]
+async fn tasks_of_a_language_that_is_not_here_are_left_out_and_the_others_run() {
+    let folder = Folder::with_hello();
+    folder.write("tasks/other.js", "module.exports = () => {};");
+    let nowhere = ("ATTA_NODE", "/nowhere/node");
+    let strict = run(folder.command(&["run", "-c", "postgres://me@127.0.0.1:1/x"]).envs([nowhere]));
+    assert!(strict.code == 2 && strict.err.contains("names no program that can be run"), "{}", strict.err);
+    assert!(strict.err.contains("hint: give the path of node, or unset ATTA_NODE"), "{}", strict.err);
+    let worker = folder.start("log", folder.command(&["dev"]).envs([nowhere]));
+    worker.says("worker started tasks=[\"hello\"]").await;
+    assert!(worker.log().contains("they are left out"), "{}", worker.log());
+    end(worker).await;
+}
+
+#[tokio::test]
 async fn nothing_is_left_behind_by_a_kill_and_data_stay_until_a_reset() {
     let folder = Folder::with_hello();
     let mut killed = dev(&folder, "log.1", &[]).await;

@@ -1,7 +1,7 @@
 //! `--once`, `--schema-only`, `--cleanup`: what a run does, and how it ends.
 
 use serde_json::Value;
-use testkit::Database;
+use testkit::{Database, Signal};
 
 use crate::{Folder, add, jobs, run};
 
@@ -102,4 +102,28 @@ async fn clean_up_keeps_the_tasks_of_the_folder() {
     let rows = client.query("select identifier from graphile_worker._private_tasks", &[]).await.unwrap();
     let names: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     assert_eq!(names, ["hello"]);
+}
+
+/// A connection on which nothing can be changed, as on a standby.
+fn read_only(db: &Database) -> String {
+    format!("{}?options=-c%20default_transaction_read_only%3Don", db.url())
+}
+
+#[tokio::test]
+async fn a_database_that_takes_no_changes_is_an_error_and_not_waited_for() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    add(&db, "hello", "").await;
+    let once = folder.atta(&["-c", &read_only(&db), "--once"]);
+    assert_eq!(once.code, 2, "{}", once.err);
+    assert!(once.err.contains("hint: the server takes no changes: it is a standby"), "{}", once.err);
+    assert_eq!(jobs(&db, "attempts = 0").await, 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_for_its_database_can_be_stopped() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    let mut worker = folder.start("log", &mut folder.command(&["-c", &read_only(&db)]));
+    worker.says("trying again").await;
+    worker.process.signal(Signal::Terminate);
+    assert_eq!(worker.code().await, Some(0), "{}", worker.log());
 }

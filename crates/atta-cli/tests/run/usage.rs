@@ -90,6 +90,19 @@ fn wrong_words_are_errors_and_not_ignored() {
         (&["--nonsense"], "unexpected argument"),
         (&["dance"], "unrecognized subcommand"),
         (&["dev", "-c", "postgres://somewhere/db"], "brings a database of its own"),
+        (&["show", "seven"], "is not a whole number"),
+        (&["complete", "99999999999999999999"], "is out of range"),
+        (&["add", "hello", "--priority", "high"], "is not a whole number"),
+        (
+            &["add", "hello", "@nowhere.json"],
+            "can't read nowhere.json: No such file or directory (os error 2)\nhint: ",
+        ),
+        (&["add", "hello", "-"], "the payload on standard input is empty\nhint: "),
+        (&["jobs"], "error: no database given\nhint: use -c postgres://"),
+        (
+            &["-c", "postgres://somewhere/db", "--crontab", "nowhere"],
+            "can't read the crontab nowhere: No such file or directory (os error 2)\nhint: ",
+        ),
     ] {
         let run = folder.atta(words);
         assert_eq!(run.code, 2, "{words:?}: {}", run.err);
@@ -120,7 +133,7 @@ async fn what_is_missing_is_named_with_the_cure() {
     let no_tasks = folder.atta(&["-c", &db.url(), "--tasks", "elsewhere"]);
     assert_eq!(no_tasks.code, 2);
     assert!(
-        no_tasks.err.contains("no folder of tasks at elsewhere\nhint: run `atta init`"),
+        no_tasks.err.contains("no folder of tasks: elsewhere\nhint: run `atta init`"),
         "{}",
         no_tasks.err
     );
@@ -137,5 +150,5 @@ async fn what_is_missing_is_named_with_the_cure() {
     let empty = Folder::new();
     let nothing = empty.atta(&["-c", &db.url()]);
     assert_eq!(nothing.code, 2);
-    assert!(nothing.err.contains("there are no tasks in tasks\nhint: "), "{}", nothing.err);
+    assert!(nothing.err.contains("there are no tasks in the folder tasks\nhint: "), "{}", nothing.err);
 }

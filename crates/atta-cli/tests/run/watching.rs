@@ -22,7 +22,7 @@ async fn new_tasks_are_taken_up_while_old_ones_finish() {
     worker.says_times("worker stopped", 1).await;
     // Removed, and there again: it waits, and does not end.
     std::fs::remove_file(folder.path.join("tasks/wait")).unwrap();
-    worker.says("there are no tasks in tasks yet").await;
+    worker.says("there are no tasks in the folder tasks yet").await;
     folder.script("wait", "echo and the newest");
     worker.says_times("worker started", 3).await;
     add(&db, "wait", "").await;
@@ -52,5 +52,5 @@ async fn a_wrong_crontab_is_told_and_the_old_one_stays() {
 fn without_a_folder_there_is_nothing_to_watch() {
     let folder = Folder::new();
     let run = folder.atta(&["--watch", "--tasks", "elsewhere", "-c", "postgres://nobody@127.0.0.1:1/app"]);
-    assert!(run.code == 2 && run.err.contains("no folder of tasks at elsewhere"), "{}", run.err);
+    assert!(run.code == 2 && run.err.contains("no folder of tasks: elsewhere"), "{}", run.err);
 }

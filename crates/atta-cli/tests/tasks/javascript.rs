@@ -59,6 +59,7 @@ async fn an_error_comes_with_its_message_first_and_its_place() {
     let error = last_error(&client).await;
     assert!(error.starts_with("no such user\n    at "), "{error}");
     assert!(error.contains("fails.js:1:") && error.ends_with("caused by: the cause"), "{error}");
+    assert!(!error.contains("[eval]") && !error.contains("node:"), "the way through the host: {error}");
 }
 
 #[tokio::test]
@@ -67,6 +68,7 @@ async fn a_task_that_can_not_be_loaded_fails_its_jobs_and_no_others() {
     let folder = Folder::new()
         .file("hello.js", HELLO)
         .file("wrong.js", "module.exports = {};")
+        .file("broken_too.mjs", "export default (;")
         .file("broken.js", "module.exports = (;");
     add(&client, "hello", r#"{"name":"beside the broken"}"#).await;
     add(&client, "wrong", "{}").await;
@@ -74,7 +76,14 @@ async fn a_task_that_can_not_be_loaded_fails_its_jobs_and_no_others() {
     assert!(last_error(&client).await.contains("does not export a function"));
     assert_eq!(log::lines_with("Hello, beside the broken").len(), 1);
     let told = log::lines_with("the task can't be loaded");
-    assert!(told.iter().any(|line| line.task.as_deref() == Some("broken")), "{told:?}");
+    let of = |task: &str| {
+        let found = told.iter().find(|line| line.task.as_deref() == Some(task));
+        found.unwrap_or_else(|| panic!("{task}: {told:?}")).message.clone()
+    };
+    // Where it is, and nothing of the way through Node's loader.
+    assert!(of("broken").contains("broken.js:1\nmodule.exports = (;"), "{}", of("broken"));
+    assert!(!of("broken").contains("node:internal"), "{}", of("broken"));
+    assert!(of("broken_too").contains("broken_too.mjs"), "{}", of("broken_too"));
 }
 
 #[tokio::test]

@@ -64,6 +64,7 @@ impl Folder {
             connection: db.url(),
             schema: "graphile_worker".into(),
             concurrency: 4,
+            leaves_out: false,
         }
     }
 }

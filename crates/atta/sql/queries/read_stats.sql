@@ -9,7 +9,7 @@ from (
       'queue_name', queue.queue_name,
       'oldest_due_at', to_char(
         min(greatest(timezone('UTC', job.run_at), timestamp '0001-01-01'))
-          filter (where state.name in ('ready', 'waiting')),
+          filter (where job.id is not null and state.name in ('ready', 'waiting')),
         'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
       ),
       {job_counts}

@@ -236,6 +236,9 @@ fn hint(settings: &ConnectionSettings, miss: &Miss) -> String {
         (MissKind::NoPassword, _) => {
             "give it in the connection string, by PGPASSWORD, or in the passfile ~/.pgpass".into()
         }
+        (MissKind::Tls, _) if miss.reason.contains("does not support TLS") => {
+            format!("sslmode is {mode}: turn TLS on in the server (ssl = on), or take sslmode=prefer")
+        }
         (MissKind::Tls, _) => format!(
             "sslmode is {mode}, and the server's certificate is checked against {}",
             settings.tls().describe_roots()

@@ -359,7 +359,7 @@ impl WorkerOptions {
         let has_own_lanes = config.is_some();
         let listen = config.filter(|_| is_direct);
         self.plan.cron.extend(self.cron)?;
-        Ok(Worker::new(Plan { listen, has_own_lanes, ..self.plan }, shared))
+        Ok(Worker::new(Plan { listen, has_own_lanes, patience, ..self.plan }, shared))
     }
 
     /// Never is a hundred years: with so many, times can still be added up, here and in PostgreSQL.

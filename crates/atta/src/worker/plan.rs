@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
+use super::options::Patience;
 use super::run::Outcome;
 use super::{Claims, Shared};
 use crate::ConnectionSettings;
@@ -50,6 +51,7 @@ pub(super) struct Plan {
     /// Whether the worker has connections of its own for its lanes.
     pub(super) has_own_lanes: bool,
     pub(super) listen_os_shutdown_signals: bool,
+    pub(super) patience: Patience,
     pub(super) shutdown_grace_period: Duration,
     pub(super) shutdown_abort_period: Duration,
     pub(super) cron: CronItems,
@@ -69,6 +71,7 @@ impl Default for Plan {
             listen: None,
             has_own_lanes: false,
             listen_os_shutdown_signals: false,
+            patience: Patience::Endless,
             shutdown_grace_period: Duration::from_secs(5),
             shutdown_abort_period: Duration::from_secs(5),
             cron: CronItems::default(),

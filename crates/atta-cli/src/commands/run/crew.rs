@@ -110,7 +110,11 @@ impl Crew {
     }
 
     async fn begin(&mut self) -> Result<(), Failure> {
-        let folder = TasksFolder::open(tasks_settings(&self.settings, &self.database)?).await?;
+        let settings = TasksSettings {
+            leaves_out: self.mode == Mode::Watching,
+            ..tasks_settings(&self.settings, &self.database)?
+        };
+        let folder = TasksFolder::open(settings).await?;
         let identifiers = folder.identifiers();
         if identifiers.is_empty() {
             folder.close().await;
@@ -135,7 +139,7 @@ impl Crew {
     }
 
     fn wait_for_tasks(&mut self) -> Result<(), Failure> {
-        let text = format!("there are no tasks in {}", self.settings.tasks.display());
+        let text = format!("there are no tasks in the folder {}", self.settings.tasks.display());
         if self.mode != Mode::Watching {
             return Err(Failure::new(text).with_hint(
                 "a task is a file: hello.js, hello.py, or hello.sh with leave to be executed (chmod +x)",
@@ -226,9 +230,15 @@ fn read_crontab(settings: &Settings) -> Result<Vec<Cron>, Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound && !settings.crontab_is_named => {
             return Ok(Vec::new());
         }
-        Err(error) => return Err(Failure::new(format!("can't read the crontab {path}: {error}"))),
+        Err(error) => {
+            return Err(Failure::new(format!("can't read the crontab {path}: {error}"))
+                .with_hint("--crontab names another; without it, ./crontab is read if it is there"));
+        }
     };
-    atta::parse_crontab(&text).map_err(|error| Failure::new(format!("the crontab {path} is wrong: {error}")))
+    atta::parse_crontab(&text).map_err(|error| {
+        Failure::new(format!("the crontab {path} is wrong: {error}"))
+            .with_hint(format!("to look at it alone: atta cron check {path}"))
+    })
 }
 
 pub(super) fn tasks_settings(settings: &Settings, database: &Database) -> Result<TasksSettings, Failure> {
@@ -241,5 +251,6 @@ pub(super) fn tasks_settings(settings: &Settings, database: &Database) -> Result
         connection: database.text(),
         schema: settings.schema.clone(),
         concurrency: settings.jobs,
+        leaves_out: false,
     })
 }

@@ -52,6 +52,10 @@ impl Report {
         }
         match (self.ids.is_empty() && self.queues.is_none(), self.skipped.len()) {
             (true, 0) => Err(Failure::not_so("no such job").with_hint("to see what there is: atta jobs")),
+            (true, _) if self.skipped.iter().all(|(_, reason)| *reason == Reason::Unknown) => {
+                Err(Failure::not_so("nothing was done")
+                    .with_hint("jobs are deleted once they are done; see: atta jobs"))
+            }
             (true, _) => Err(Failure::not_so("nothing was done")),
             (false, 0) => Ok(()),
             (false, left) => Err(Failure::not_so(format!("{} left alone", were(left)))),

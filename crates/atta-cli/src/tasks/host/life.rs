@@ -293,11 +293,7 @@ fn hear(shared: &Shared, line: &[u8], adds: &mut JoinSet<Vec<u8>>) {
         adds.spawn(async move { wire::reply(call, add_jobs(utils, &add, preserve_run_at).await) });
     } else if let Some(task) = said.unloaded {
         let error = said.error.unwrap_or_default();
-        tracing::error!(
-            task,
-            host = shared.program.name,
-            "the task can't be loaded, so its jobs fail: {error}"
-        );
+        tracing::error!(task, "the task can't be loaded, so its jobs fail: {error}");
     } else if let Some(version) = said.ready {
         tracing::debug!(host = shared.program.name, version, "the host is ready");
     } else if said.pong.is_none() {
