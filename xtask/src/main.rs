@@ -9,6 +9,7 @@ mod demo;
 mod deny;
 mod fuzz;
 mod install;
+mod pooler;
 mod postgres;
 mod soak;
 mod test;
@@ -22,6 +23,7 @@ Usage: cargo xtask COMMAND
 
   demo [--stay]           atta init and atta dev in a temporary folder: tasks in three languages and a crontab
   test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
+  pooler                  the library's tests behind PgBouncer, in both of its modes
   check                   format, lints, and the licences and origins of dependencies
   chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
   fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(false),
         ["test", "--all-postgres"] => test::run(true),
         ["check"] => test::check(),
+        ["pooler"] => pooler::run_alone(),
         ["fuzz"] => fuzz::run(60),
         ["fuzz", seconds] => match seconds.parse() {
             Ok(seconds) => fuzz::run(seconds),

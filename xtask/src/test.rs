@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use atta_cluster::{Binaries, Cluster};
 
-use crate::{Result, cargo, deny, fuzz, install, postgres, say};
+use crate::{Result, cargo, deny, fuzz, install, pooler, postgres, say};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
@@ -43,10 +43,12 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     crate::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     fuzz::run(FUZZ_SECONDS)?;
     if all_postgres {
-        return on_every_version();
+        on_every_version()?;
+    } else {
+        tests(&binaries, &["--workspace"], &[])?;
+        tests(&binaries, OF_THE_WORKER, &[("ATTA_TEST_CLAIMS", "durable")])?;
     }
-    tests(&binaries, &["--workspace"], &[])?;
-    tests(&binaries, OF_THE_WORKER, &[("ATTA_TEST_CLAIMS", "durable")])
+    pooler::run(&binaries)
 }
 
 /// Format, what dependencies may be, and lints: once as the tests are built, and once as most users build the library.
@@ -79,7 +81,7 @@ fn on_every_version() -> Result {
 }
 
 /// One server for all test processes of the run; it goes with us, however we end.
-fn tests(binaries: &Binaries, which: &[&str], settings: &[(&str, &str)]) -> Result {
+pub(crate) fn tests(binaries: &Binaries, which: &[&str], settings: &[(&str, &str)]) -> Result {
     let cluster = Cluster::temporary(binaries).map_err(|error| error.to_string())?;
     let mut command = cargo();
     command

@@ -7,7 +7,7 @@ use std::thread;
 
 use tokio_postgres::{Client, NoTls};
 
-use crate::server_url;
+use crate::{pgbouncer, server_url};
 
 /// The key of the advisory lock under which the template is made: the processes of a run share it.
 const TEMPLATE_LOCK: i64 = 0x6174_7461;
@@ -36,8 +36,13 @@ impl Database {
         Database::create(Some(&format!("template0 encoding '{encoding}' lc_collate 'C' lc_ctype 'C'"))).await
     }
 
-    /// The connection string.
+    /// The connection string for what is tested: through the pooler, if the run is behind one.
     pub fn url(&self) -> String {
+        pgbouncer::url_of_this_run(&self.name).unwrap_or_else(|| self.direct_url())
+    }
+
+    /// The connection string of the server itself, for those who look on.
+    pub fn direct_url(&self) -> String {
         server_url(&self.name)
     }
 
@@ -46,18 +51,19 @@ impl Database {
         &self.name
     }
 
-    /// A new connection, as the superuser.
+    /// A new connection to the server itself, as the superuser.
     pub async fn client(&self) -> Client {
-        connect(&self.url()).await
+        connect(&self.direct_url()).await
     }
 
-    /// A new connection as `role`, which must be allowed to log in.
+    /// A new connection to the server itself as `role`, which must be allowed to log in.
     pub async fn client_as(&self, role: &str) -> Client {
-        connect(&self.url().replace("postgres@", &format!("{role}@"))).await
+        connect(&self.direct_url().replace("postgres@", &format!("{role}@"))).await
     }
 
     async fn create(template: Option<&str>) -> Database {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        pgbouncer::start_for_this_run().await;
         let name = format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let template = template.unwrap_or("template0");
         let admin = connect(&server_url("postgres")).await;

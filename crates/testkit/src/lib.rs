@@ -4,9 +4,11 @@
 //! The server is the one that `ATTA_TEST_SERVER` names (`cargo xtask test` starts it and sets that), or else one that
 //! this process starts for itself and that ends with it. `ATTA_TEST_PG_BIN` names the folder of another version's
 //! binaries. A test's database is a copy of a migrated template, made in milliseconds and dropped with its handle.
+//! With `ATTA_TEST_POOLER=transaction` or `session` its connection string leads through a PgBouncer in that mode.
 
 mod database;
 mod fast_clock;
+mod guarded;
 mod pgbouncer;
 mod process;
 mod proxy;
@@ -15,7 +17,7 @@ mod wait;
 pub use atta_cluster::{Binaries, Cluster};
 pub use database::Database;
 pub use fast_clock::{FastClock, SetClock};
-pub use pgbouncer::{PgBouncer, PoolMode};
+pub use pgbouncer::{PgBouncer, PoolMode, can_listen};
 pub use process::{Process, Signal};
 pub use proxy::Proxy;
 pub use wait::{DEADLINE, wait_for};

@@ -1,18 +1,22 @@
-//! PgBouncer before the run's server.
+//! PgBouncer before the run's server: for a test that wants one, or for all tests of the run.
 
+use std::env;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::{Process, wait_for};
+use tokio::sync::OnceCell;
 
-/// A running PgBouncer, stopped with this value.
+use crate::guarded::Guarded;
+use crate::{server_url, wait_for};
+
+/// A running PgBouncer, stopped with this value, or when this process ends.
 #[derive(Debug)]
 pub struct PgBouncer {
-    process: Process,
-    folder: PathBuf,
+    /// Only to be dropped.
+    _process: Guarded,
     port: u16,
 }
 
@@ -23,6 +27,47 @@ pub enum PoolMode {
     Session,
     /// A transaction; then the next client may have it.
     Transaction,
+}
+
+impl PoolMode {
+    /// What `ATTA_TEST_POOLER` asks for.
+    fn of_this_run() -> Option<PoolMode> {
+        let mode = env::var("ATTA_TEST_POOLER").ok()?;
+        match mode.as_str() {
+            "session" => Some(PoolMode::Session),
+            "transaction" => Some(PoolMode::Transaction),
+            _ => panic!("ATTA_TEST_POOLER is session or transaction, not {mode:?}"),
+        }
+    }
+
+    /// Server connections for the database of one test: for each of its clients, or fewer than it has clients.
+    fn size(self) -> usize {
+        match self {
+            PoolMode::Session => 100,
+            PoolMode::Transaction => 10,
+        }
+    }
+}
+
+static OF_THIS_RUN: OnceCell<Option<PgBouncer>> = OnceCell::const_new();
+
+/// Starts the pooler that all tests of this run are behind, if they are to be behind one.
+pub(crate) async fn start_for_this_run() {
+    let start = async || {
+        let mode = PoolMode::of_this_run()?;
+        Some(PgBouncer::before(&server_url("postgres"), mode, mode.size()).await)
+    };
+    OF_THIS_RUN.get_or_init(start).await;
+}
+
+/// The connection string of a database through that pooler, once it is started.
+pub(crate) fn url_of_this_run(database: &str) -> Option<String> {
+    OF_THIS_RUN.get()?.as_ref().map(|pooler| pooler.url(database))
+}
+
+/// Whether a worker of this run hears of new jobs: not behind a pooler in transaction mode.
+pub fn can_listen() -> bool {
+    PoolMode::of_this_run() != Some(PoolMode::Transaction)
 }
 
 impl PgBouncer {
@@ -43,8 +88,8 @@ impl PgBouncer {
         let config = format!(
             "[databases]\n* = host={host} port={server_port} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = {mode}\n\
-             default_pool_size = {size}\nmax_client_conn = 200\nserver_login_retry = 1\n\
-             ignore_startup_parameters = extra_float_digits\n"
+             default_pool_size = {size}\nmax_client_conn = 2000\nserver_login_retry = 1\n\
+             server_idle_timeout = 10\nignore_startup_parameters = extra_float_digits\n"
         );
         let file = folder.join("pgbouncer.ini");
         fs::write(&file, config).expect("PgBouncer's settings are written");
@@ -54,27 +99,15 @@ impl PgBouncer {
         if fs::metadata(&file).expect("the file is there").uid() == 0 {
             command.args(["--user", "nobody"]);
         }
-        let process = Process::start(command.arg(&file).current_dir("/"));
+        let end = r#"kill -9 $child; rm -rf -- "$0""#;
+        let process = Guarded::start(command.arg(&file), &folder, end);
         wait_for("PgBouncer to answer", || async { TcpStream::connect(("127.0.0.1", port)).ok() }).await;
-        PgBouncer { process, folder, port }
+        PgBouncer { _process: process, port }
     }
 
     /// The connection string of a database of the server's, through PgBouncer.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
-    }
-
-    /// Its process id.
-    pub fn id(&self) -> u32 {
-        self.process.id()
-    }
-}
-
-impl Drop for PgBouncer {
-    fn drop(&mut self) {
-        self.process.kill();
-        // What stays is small, and in a folder for temporary files.
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -87,7 +120,7 @@ fn program() -> &'static Path {
         .expect("PgBouncer is installed (cargo xtask test does it)")
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("a listener has an address").port()
 }

@@ -20,7 +20,7 @@ async fn an_idle_worker_asks_once_every_poll_interval() {
     let options = options(&db).database_url(url).poll_interval(poll).define_raw_job("never", |_| async {});
     let mut events = options.subscribe();
     let worker = Running::start(options).await;
-    while !matches!(events.next().await.unwrap(), WorkerEvent::ListenStarted) {}
+    while testkit::can_listen() && !matches!(events.next().await.unwrap(), WorkerEvent::ListenStarted) {}
     // What the start costs: connections, statements to prepare, a look after the first LISTEN.
     let start = Instant::now();
     wait_for("the start to be over", || async { (start.elapsed() > 3 * poll).then_some(()) }).await;

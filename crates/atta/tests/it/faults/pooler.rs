@@ -91,14 +91,14 @@ async fn recovers_the_dead(ledger: &Ledger, utils: &WorkerUtils, reports: &mut R
 #[tokio::test]
 async fn everything_but_listen_works_behind_pgbouncer_in_transaction_mode() {
     let db = Database::migrated().await;
-    let pooler = PgBouncer::before(&db.url(), PoolMode::Transaction, 5).await;
+    let pooler = PgBouncer::before(&db.direct_url(), PoolMode::Transaction, 5).await;
     everything_works(&db, &pooler.url(db.name()), 0).await;
 }
 
 #[tokio::test]
 async fn everything_works_behind_pgbouncer_in_session_mode() {
     let db = Database::migrated().await;
-    let pooler = PgBouncer::before(&db.url(), PoolMode::Session, 30).await;
+    let pooler = PgBouncer::before(&db.direct_url(), PoolMode::Session, 30).await;
     everything_works(&db, &pooler.url(db.name()), 1).await;
 }
 
@@ -106,7 +106,7 @@ async fn everything_works_behind_pgbouncer_in_session_mode() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_workers_start_at_once_behind_one_pooler() {
     let db = Database::migrated().await;
-    let pooler = PgBouncer::before(&db.url(), PoolMode::Transaction, 3).await;
+    let pooler = PgBouncer::before(&db.direct_url(), PoolMode::Transaction, 3).await;
     let url = pooler.url(db.name());
     let mut reports = Reports::new();
     let starts: Vec<_> = (0..6)

@@ -10,6 +10,7 @@ use testkit::{Database, Process, wait_for};
 
 use crate::worker::support::claims;
 use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
 
 /// Where a worker process finds its [`Setup`].
 const CHILD: &str = "ATTA_CHILD";
@@ -89,7 +90,8 @@ async fn keep_events(mut events: WorkerEvents, utils: WorkerUtils) {
         let WorkerEvent::ClaimLost { job } = event else { continue };
         let client = utils.pool().get().await.expect("a connection");
         let sql = "insert into public.lost_claims (pid, job_id) values ($1, $2)";
-        client.execute(sql, &[&pid(), &job.id()]).await.expect("a lost claim is written down");
+        let values: [(&(dyn ToSql + Sync), Type); 2] = [(&pid(), Type::INT4), (&job.id(), Type::INT8)];
+        client.execute_typed(sql, &values).await.expect("a lost claim is written down");
     }
 }
 
@@ -107,17 +109,21 @@ struct Work {
     kills: bool,
 }
 
-/// The task of these tests: writes down that it began, does what its payload says, writes down that it ended.
+/// The task of these tests: writes down that it began, does what its payload says, writes down that it ended. Without
+/// prepared statements, as behind some poolers there are none.
 pub(crate) async fn work(ctx: WorkerContext) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let work: Work = ctx.payload()?;
     let job = ctx.job();
     let sql = "insert into public.ledger (job_id, attempt, pid, worker_id, last_error)
                values ($1, $2, $3, $4, $5) returning id";
-    let last_error = job.last_error();
-    let row = {
-        let client = ctx.pool().get().await?;
-        client.query_one(sql, &[&job.id(), &job.attempts(), &pid(), &ctx.worker_id(), &last_error]).await?
-    };
+    let run: [(&(dyn ToSql + Sync), Type); 5] = [
+        (&job.id(), Type::INT8),
+        (&job.attempts(), Type::INT2),
+        (&pid(), Type::INT4),
+        (&ctx.worker_id(), Type::TEXT),
+        (&job.last_error(), Type::TEXT),
+    ];
+    let row = ctx.pool().get().await?.query_typed_one(sql, &run).await?;
     if work.kills {
         std::process::abort();
     }
@@ -126,7 +132,7 @@ pub(crate) async fn work(ctx: WorkerContext) -> Result<(), Box<dyn std::error::E
     }
     tokio::time::sleep(Duration::from_millis(work.ms)).await;
     let sql = "update public.ledger set ended_at = clock_timestamp() where id = $1";
-    ctx.pool().get().await?.execute(sql, &[&row.get::<_, i64>(0)]).await?;
+    ctx.pool().get().await?.execute_typed(sql, &[(&row.get::<_, i64>(0), Type::INT8)]).await?;
     Ok(())
 }
 

@@ -163,7 +163,7 @@ pub(crate) struct Listener {
 impl Listener {
     pub(crate) async fn on(db: &Database, channel: &'static str) -> Listener {
         let (client, mut connection) =
-            tokio_postgres::connect(&db.url(), NoTls).await.expect("the test server answers");
+            tokio_postgres::connect(&db.direct_url(), NoTls).await.expect("the test server answers");
         let (sender, heard) = mpsc::unbounded_channel();
         // Ends with its client.
         tokio::spawn(async move {

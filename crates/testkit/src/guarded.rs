@@ -1,0 +1,45 @@
+//! Programs that end with us, however we end: a shell has each as its child, and waits at the other end of a pipe.
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// A program under guard, ended with this value.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    shell: Child,
+}
+
+impl Guarded {
+    /// Starts the program of `command`. When it is to end, the shell runs `end`, in which `$child` is the program's
+    /// process id and `$0` is `subject`.
+    pub(crate) fn start(command: &Command, subject: impl AsRef<OsStr>, end: &str) -> Guarded {
+        Guarded::spawn(&mut shell(command, subject, end))
+    }
+
+    fn spawn(shell: &mut Command) -> Guarded {
+        Guarded { shell: shell.spawn().expect("a shell starts") }
+    }
+
+    /// Ends it now, and waits until the shell has done its part.
+    pub(crate) fn end(&mut self) {
+        drop(self.shell.stdin.take());
+        // It ends in any case; waiting keeps the order of things.
+        let _ = self.shell.wait();
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn shell(command: &Command, subject: impl AsRef<OsStr>, end: &str) -> Command {
+    let script = format!("\"$@\" &\nchild=$!\nread -r _\n{end}\n");
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &script]).arg(subject).arg(command.get_program()).args(command.get_args());
+    // In a group of its own, so that Ctrl-C reaches us and not it.
+    shell.current_dir("/").process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
+    shell
+}

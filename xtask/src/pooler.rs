@@ -1,0 +1,57 @@
+//! `cargo xtask pooler`, and a step of `cargo xtask test`: the library's tests behind PgBouncer, in both of its modes.
+//!
+//! testkit starts the pooler, as `ATTA_TEST_POOLER` says; what a test looks on with goes past it. What can't hold behind
+//! a pooler by its nature, or would be the same as without, is named here with the reason, and not run.
+
+use std::time::Instant;
+
+use atta_cluster::Binaries;
+
+use crate::{Result, install, say, test};
+
+/// Modules and tests, and why each is left out in both modes.
+const SKIPPED: &[(&str, &str)] = &[
+    ("sql_api::", "speaks to the server itself, and so do the next two"),
+    ("migrate::", "as above; worker::utils::the_whole_of_it_in_one_call migrates through the pooler"),
+    ("plans::statements_that_run_for_every_job", "as above"),
+    ("connect::", "logs in to servers of its own, and so do the next two"),
+    ("faults::restarts::", "as above"),
+    ("faults::failover::", "as above"),
+    ("faults::pooler::", "has poolers of its own"),
+    (
+        "worker::options::what_no_waiting_cures",
+        "is about a login that is refused, and PgBouncer logs in by itself",
+    ),
+    ("cron::killed::", "takes long, on a clock that runs fast, and finds its process by its one connection"),
+];
+
+/// What is left out in transaction mode besides: there is no LISTEN, and nothing of a session lasts.
+const SKIPPED_IN_TRANSACTION_MODE: &[(&str, &str)] = &[
+    ("faults::connections::a_lost_listen_comes_back", "is about LISTEN"),
+    ("faults::waking::no_wake_up_is_lost", "is about LISTEN, and has no polls to help out"),
+    ("plans::", "counts what statements read that are planned once a session, by indexes alone"),
+];
+
+pub(crate) fn run_alone() -> Result {
+    install::pgbouncer()?;
+    run(&install::postgres()?)
+}
+
+pub(crate) fn run(binaries: &Binaries) -> Result {
+    behind(binaries, "transaction", &[SKIPPED, SKIPPED_IN_TRANSACTION_MODE].concat())?;
+    behind(binaries, "session", SKIPPED)
+}
+
+fn behind(binaries: &Binaries, mode: &str, skipped: &[(&str, &str)]) -> Result {
+    let start = Instant::now();
+    say(&format!("==> behind PgBouncer in {mode} mode, but for"));
+    for (name, reason) in skipped {
+        say(&format!("    {name} ({reason})"));
+    }
+    let skips: Vec<String> = skipped.iter().map(|(name, _)| format!("--skip={name}")).collect();
+    let mut which = vec!["--package=atta", "--test=it", "--"];
+    which.extend(skips.iter().map(String::as_str));
+    test::tests(binaries, &which, &[("ATTA_TEST_POOLER", mode)])?;
+    say(&format!("behind PgBouncer in {mode} mode: passed in {} s", start.elapsed().as_secs()));
+    Ok(())
+}
