@@ -40,6 +40,14 @@ pub(crate) fn pgbouncer() -> Result {
     packages("PgBouncer", &["pgbouncer"])
 }
 
+/// What keeps servers in line, where it keeps its word on who leads, and the library by which it does.
+pub(crate) fn patroni() -> Result {
+    if ["patroni", "etcd"].iter().all(|program| answers(program)) {
+        return Ok(());
+    }
+    packages("Patroni or etcd", &["patroni", "etcd-server", "python3-etcd"])
+}
+
 /// A clock that runs as fast as a test wants it to, for programs that know nothing of it.
 pub(crate) fn faketime() -> Result {
     let library = "faketime/libfaketime.so.1";

@@ -9,6 +9,7 @@ mod demo;
 mod deny;
 mod fuzz;
 mod install;
+mod patroni;
 mod pooler;
 mod postgres;
 mod soak;
@@ -26,6 +27,7 @@ Usage: cargo xtask COMMAND
   pooler                  the library's tests behind PgBouncer, in both of its modes
   check                   format, lints, and the licences and origins of dependencies
   chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
+  patroni [--rounds N]    a change of leader under Patroni while work is going on: switchover and kill; 3 rounds of each
   fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said
   bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md
   soak [--minutes N] [--rate N] [--out FILE.svg]   two hours at half of full speed, drawn as docs/soak.svg; exit 1 if
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
             Err(_) => Err(format!("cargo xtask fuzz takes a number of seconds, not {seconds:?}")),
         },
         ["chaos", options @ ..] => chaos::run(options),
+        ["patroni", options @ ..] => patroni::run(options),
         ["bench", options @ ..] => bench::run(options),
         ["soak", options @ ..] => match soak::run(options) {
             Ok(soak::Ended::Flat) => Ok(()),

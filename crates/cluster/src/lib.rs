@@ -25,7 +25,7 @@ pub use binaries::Binaries;
 use guard::Guard;
 use postmaster::Postmaster;
 use user::ServerUser;
-pub use user::can_reach;
+pub use user::{can_reach, give_to_server, run_unprivileged};
 
 /// A running PostgreSQL server that we started.
 #[derive(Debug)]

@@ -52,6 +52,20 @@ impl ServerUser {
     }
 }
 
+/// Has a command run as the user that a server of ours would run as: PostgreSQL and what starts it refuse to be root.
+pub fn run_unprivileged(command: &mut Command) -> Result<(), Error> {
+    if let Some(user) = ServerUser::needed()? {
+        user.become_in(command);
+    }
+    Ok(())
+}
+
+/// Makes a file or a folder that user's.
+pub fn give_to_server(path: &Path) -> Result<(), Error> {
+    let Some(user) = ServerUser::needed()? else { return Ok(()) };
+    user.give(path).map_err(|error| Error::new(format!("giving away {}", path.display()), error))
+}
+
 /// Whether the server can get to a folder there: from root it runs as another user, who may not enter every folder.
 pub fn can_reach(folder: &Path) -> Result<bool, Error> {
     let Some(user) = ServerUser::needed()? else { return Ok(true) };

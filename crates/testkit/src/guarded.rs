@@ -17,6 +17,13 @@ impl Guarded {
         Guarded::spawn(&mut shell(command, subject, end))
     }
 
+    /// The same, the shell included, as a user that PostgreSQL is content with.
+    pub(crate) fn start_unprivileged(command: &Command, subject: impl AsRef<OsStr>, end: &str) -> Guarded {
+        let mut shell = shell(command, subject, end);
+        atta_cluster::run_unprivileged(&mut shell).expect("there is a user for servers");
+        Guarded::spawn(&mut shell)
+    }
+
     fn spawn(shell: &mut Command) -> Guarded {
         Guarded { shell: shell.spawn().expect("a shell starts") }
     }

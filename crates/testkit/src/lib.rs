@@ -9,6 +9,7 @@
 mod database;
 mod fast_clock;
 mod guarded;
+mod patroni;
 mod pgbouncer;
 mod process;
 mod proxy;
@@ -17,6 +18,7 @@ mod wait;
 pub use atta_cluster::{Binaries, Cluster};
 pub use database::Database;
 pub use fast_clock::{FastClock, SetClock};
+pub use patroni::Patroni;
 pub use pgbouncer::{PgBouncer, PoolMode, can_listen};
 pub use process::{Process, Signal};
 pub use proxy::Proxy;

@@ -6,6 +6,7 @@ mod connections;
 mod endings;
 mod idle;
 mod killed;
+mod patroni;
 mod pooler;
 mod queues;
 mod restarts;
