@@ -29,7 +29,7 @@ const SKIPPED: &[(&str, &str)] = &[
 const SKIPPED_IN_TRANSACTION_MODE: &[(&str, &str)] = &[
     ("faults::connections::a_lost_listen_comes_back", "is about LISTEN"),
     ("faults::waking::no_wake_up_is_lost", "is about LISTEN, and has no polls to help out"),
-    ("plans::", "counts what statements read that are planned once a session, by indexes alone"),
+    ("worker::utils::a_prepared_add_works_on", "is about prepared statements"),
 ];
 
 pub(crate) fn run_alone() -> Result {

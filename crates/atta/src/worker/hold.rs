@@ -35,6 +35,11 @@ pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 const BEGIN: &str =
     "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'";
 
+/// On connections whose sessions are not ours: behind a pooler, or of a pool that was given. There each pick is planned
+/// anew, by what is known of the table, which may be from when it was empty.
+const BEGIN_BY_INDEXES: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; \
+     set local enable_seqscan = off; set local enable_bitmapscan = off; set local jit = off";
+
 /// What a lane tells while it is away.
 pub(crate) enum News {
     /// It holds jobs, as many as it asked for, and this is the last of them: the next pick can begin there at once, while
@@ -148,8 +153,9 @@ async fn pick(shared: &Shared, client: &Object, wanted: &Wanted) -> Result<Vec<R
     ];
     shared.prepare(client, &shared.sql.pick_jobs, &parameters).await.map_err(failed)?;
     // One round trip: both are sent before the first is answered, in this order.
+    let begin = if shared.use_prepared { BEGIN } else { BEGIN_BY_INDEXES };
     let (begun, rows) =
-        join(client.batch_execute(BEGIN), shared.query(client, &shared.sql.pick_jobs, &parameters)).await;
+        join(client.batch_execute(begin), shared.query(client, &shared.sql.pick_jobs, &parameters)).await;
     begun.map_err(failed)?;
     rows.map_err(failed)
 }
