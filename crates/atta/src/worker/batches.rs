@@ -103,15 +103,27 @@ impl Batches {
         self.open.iter().map(|batch| batch.began).min()
     }
 
-    /// Leaves out what another lane of ours has: its connection was lost, and the jobs are free in the database while
-    /// they run here. That lane will claim them anew, as soon as this pick lets go of them.
-    pub(super) fn without_known(&self, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
+    /// Those of these jobs that a lane of ours has already. Its connection was lost, or its end has not been noticed yet:
+    /// the jobs are free in the database while they run here, or have just run.
+    pub(super) fn known(&self, jobs: &[Arc<Job>]) -> HashSet<i64> {
         let settling = self.settling.values().map(|settling| &settling.jobs);
+        let mut known = HashSet::new();
         for others in self.open.iter().map(|batch| &batch.jobs).chain(settling) {
-            if overlap(&jobs, others) {
-                let known: HashSet<i64> = others.iter().map(|job| job.id).collect();
-                jobs.retain(|job| !known.contains(&job.id));
+            if overlap(jobs, others) {
+                known.extend(others.iter().map(|job| job.id));
             }
+        }
+        if known.is_empty() {
+            return known;
+        }
+        jobs.iter().map(|job| job.id).filter(|id| known.contains(id)).collect()
+    }
+
+    /// Leaves out what another lane of ours has. That lane will claim it anew, as soon as this pick lets go of it.
+    pub(super) fn without_known(&self, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
+        let known = self.known(&jobs);
+        if !known.is_empty() {
+            jobs.retain(|job| !known.contains(&job.id));
         }
         jobs
     }

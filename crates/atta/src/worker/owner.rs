@@ -344,12 +344,29 @@ impl Owner {
             return;
         }
         self.in_vain = Backoff::default();
-        let jobs: Vec<Arc<Job>> = jobs.into_iter().map(Arc::new).collect();
+        let jobs = self.give_back_known(jobs.into_iter().map(Arc::new).collect());
         self.running.extend(jobs.iter().map(|job| (job.id, job.clone())));
         self.list.push_durable(jobs);
         if self.shutdown.has_begun() {
             self.give_back_unstarted();
         }
+    }
+
+    /// A held job whose connection was lost can be claimed by anybody, and if that is ourselves, a release of the first
+    /// run would take the second one's claim for its own. So it goes back, and for a while we let the lane that had it
+    /// claim it anew.
+    fn give_back_known(&mut self, jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
+        let known = self.batches.known(&jobs);
+        if known.is_empty() {
+            return jobs;
+        }
+        let (back, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| known.contains(&job.id));
+        for job in back {
+            let (outcome, duration, claim) = (Outcome::NotStarted, Duration::ZERO, Claim::Durable);
+            self.queue_release(Finished { job, outcome, duration, claim });
+        }
+        self.durable.not_before = Some(Instant::now() + self.plan.hold_budget);
+        jobs
     }
 
     fn on_news(&mut self, news: News) {

@@ -1,6 +1,7 @@
 //! Held claims: kept by a row lock, and written only when they must be.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use atta::{JobSpec, JobSpecBuilder, RawJobSpec, WorkerOptions};
@@ -94,6 +95,57 @@ async fn a_job_that_outlives_the_budget_becomes_durable_and_the_rest_stays_untou
     gate.add_permits(1000);
     wait_until_empty(&worker.utils).await;
     worker.stop().await.unwrap();
+}
+
+/// The lane of a lost connection learns of it only when it settles. Until then its jobs are free for anybody, and if their
+/// task has become slow, our own durable claims would find them.
+#[tokio::test]
+async fn a_job_whose_connection_was_lost_is_not_begun_again_by_the_worker_that_runs_it() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let mut reports = Reports::new();
+    let gate = Arc::new(Semaphore::new(0));
+    let ended = Arc::new(AtomicUsize::new(0));
+    let (opened, counted) = (gate.clone(), ended.clone());
+    let task = reports.task(move |ctx: atta::WorkerContext| {
+        let (opened, counted) = (opened.clone(), counted.clone());
+        async move {
+            match ctx.payload::<Option<u64>>().unwrap() {
+                Some(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+                None => drop(opened.acquire().await.unwrap()),
+            }
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let options = quick(&db).hold_budget(Duration::from_secs(1)).define_raw_job("work", task);
+    let worker = Running::start(options).await;
+    wait_until_holding(&worker, &client).await;
+    let specs: Vec<RawJobSpec> = [None, Some(600)]
+        .iter()
+        .map(|ms: &Option<u64>| RawJobSpec::new("work", ms, JobSpec::default()).unwrap())
+        .collect();
+    let added = worker.utils.add_raw_jobs(&specs).await.unwrap();
+    let mut begun = vec![reports.next().await.id(), reports.next().await.id()];
+    let sql = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+               where datname = current_database() and state like 'idle in transaction%'";
+    assert!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) > 0);
+    // From its end on the task is slow, and another job of it has all of them claimed durably.
+    wait_for("the second job to end", || async { (ended.load(Ordering::SeqCst) > 0).then_some(()) }).await;
+    worker.utils.add_raw_job("work", Some(0), JobSpec::default()).await.unwrap();
+    begun.push(reports.next().await.id());
+    wait_for("the second job to be released", || async {
+        worker.utils.get_job(added[1].id()).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    gate.add_permits(1);
+    wait_until_empty(&worker.utils).await;
+    worker.stop().await.unwrap();
+    while let Some(job) = reports.begun() {
+        begun.push(job.id());
+    }
+    for job in &added {
+        assert_eq!(begun.iter().filter(|id| **id == job.id()).count(), 1, "{job:?}");
+    }
 }
 
 #[tokio::test]

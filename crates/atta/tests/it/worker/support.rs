@@ -76,6 +76,11 @@ impl Reports {
             .expect("the sender lives as long")
     }
 
+    /// A job that was begun and not asked for yet.
+    pub(crate) fn begun(&mut self) -> Option<Arc<Job>> {
+        self.receiver.try_recv().ok()
+    }
+
     /// Whether nothing was begun that was not asked for.
     pub(crate) fn is_empty(&mut self) -> bool {
         self.receiver.try_recv().is_err()
