@@ -22,6 +22,7 @@ const SKIPPED: &[(&str, &str)] = &[
         "worker::options::what_no_waiting_cures",
         "is about a login that is refused, and PgBouncer logs in by itself",
     ),
+    ("roles::", "is about who logs in, and PgBouncer logs in as one user here"),
     ("cron::killed::", "takes long, on a clock that runs fast, and finds its process by its one connection"),
 ];
 
