@@ -4,7 +4,7 @@
 //! an SVG goes out; nothing here reads or writes.
 
 use super::series::Series;
-use super::verdict::{Judgement, Verdict, quarters};
+use super::verdict::{Judgement, Verdict, median, quarters};
 
 const COLUMNS: usize = 3;
 const WIDTH: f64 = 1080.0;
@@ -88,8 +88,8 @@ pub(super) fn svg(series: &Series, judgements: &[Judgement]) -> String {
     svg
 }
 
-const LEGEND: &str = "Grey: warm-up. Line and band: median, least and most of each stretch. Orange: the medians of the first \
-                      and the last quarter after the warm-up; flat: the last is at most 1.2 times the first.";
+const LEGEND: &str = "Grey: warm-up. Line and band: median, least and most of a minute or so. Orange: the first and the last \
+                      quarter's median; flat: the last is at most 1.2 times the first.";
 
 fn title(series: &Series) -> String {
     let minutes = series.length() / 60.0;
@@ -244,10 +244,10 @@ struct Stretch {
 
 impl Stretch {
     fn of(points: &[(f64, f64)]) -> Stretch {
-        let mut values: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
-        values.sort_by(f64::total_cmp);
+        let values: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
+        let extreme = |choose: fn(f64, f64) -> f64| values.iter().copied().fold(values[0], choose);
         let time = points.iter().map(|(time, _)| time).sum::<f64>() / points.len() as f64;
-        Stretch { time, least: values[0], median: values[values.len() / 2], most: values[values.len() - 1] }
+        Stretch { time, least: extreme(f64::min), median: median(&values), most: extreme(f64::max) }
     }
 }
 
