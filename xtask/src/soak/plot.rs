@@ -4,7 +4,7 @@
 //! an SVG goes out; nothing here reads or writes.
 
 use super::series::Series;
-use super::verdict::{Judgement, Verdict, quarters};
+use super::verdict::{Judgement, Verdict, median, quarters};
 
 const COLUMNS: usize = 3;
 const WIDTH: f64 = 1080.0;
@@ -22,6 +22,8 @@ const PANEL_LEFT: f64 = 38.0;
 /// About as many lines across a panel, and marks below it.
 const LINES: f64 = 4.0;
 const MARKS: f64 = 6.0;
+/// As many points as a curve has at the most.
+const STRETCHES: usize = 120;
 /// Some values may be so far out that the others would lie flat on the ground: beyond this multiple of nearly all of
 /// them the curve is cut off.
 const CUT: f64 = 4.0;
@@ -40,7 +42,8 @@ text { font: 11px system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial,
 .grid { stroke: #e3e6e9 }
 .ground { stroke: #a9b1ba }
 .curve { stroke: #0969da; stroke-width: 1.4; stroke-linejoin: round; fill: none }
-.under { fill: #0969da; fill-opacity: .1 }
+.under { fill: #0969da; fill-opacity: .08 }
+.band { fill: #0969da; fill-opacity: .28 }
 .median { stroke: #bc4c00; stroke-width: 2; stroke-linecap: round }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 }
@@ -52,7 +55,8 @@ text { fill: #e6edf3 }
 .grid { stroke: #262c35 }
 .ground { stroke: #59636e }
 .curve { stroke: #58a6ff }
-.under { fill: #58a6ff; fill-opacity: .14 }
+.under { fill: #58a6ff; fill-opacity: .1 }
+.band { fill: #58a6ff; fill-opacity: .34 }
 .median { stroke: #f0883e }
 }
 ";
@@ -84,8 +88,8 @@ pub(super) fn svg(series: &Series, judgements: &[Judgement]) -> String {
     svg
 }
 
-const LEGEND: &str = "Minutes from left to right. Shaded: warm-up, not judged. Orange: the medians of the first and the last \
-                      quarter after it; flat means that the last is at most 1.2 times the first.";
+const LEGEND: &str = "Grey: warm-up. Line and band: median, least and most of a minute or so. Orange: the first and the last \
+                      quarter's median; flat: the last is at most 1.2 times the first.";
 
 fn title(series: &Series) -> String {
     let minutes = series.length() / 60.0;
@@ -201,21 +205,22 @@ impl<'a> Panel<'a> {
         paper
     }
 
+    /// The medians of a few samples each, and around them a band from the least to the most of those: two hours of
+    /// what goes up and down every minute would be one blue block.
     fn curve(&self) -> String {
-        let places: Vec<String> = self
-            .points
-            .iter()
-            .map(|(seconds, value)| format!("{:.1},{:.1}", self.x(*seconds), self.y(*value)))
-            .collect();
-        let (Some((first, _)), Some((last, _))) = (self.points.first(), self.points.last()) else {
-            return String::new();
-        };
-        let (places, ground) = (places.join(" "), PANEL_HEIGHT - PANEL_FOOT);
+        let together = self.points.len().div_ceil(STRETCHES).max(1);
+        let stretches: Vec<Stretch> = self.points.chunks(together).map(Stretch::of).collect();
+        let (Some(first), Some(last)) = (stretches.first(), stretches.last()) else { return String::new() };
+        let place = |time: f64, value: f64| format!("{:.1},{:.1} ", self.x(time), self.y(value));
+        let least: String = stretches.iter().map(|one| place(one.time, one.least)).collect();
+        let most: String = stretches.iter().rev().map(|one| place(one.time, one.most)).collect();
+        let middle: String = stretches.iter().map(|one| place(one.time, one.median)).collect();
+        let (middle, from, to) = (middle.trim_end(), place(first.time, 0.0), place(last.time, 0.0));
         format!(
-            "<polygon class=\"under\" points=\"{:.1},{ground} {places} {:.1},{ground}\"/>\n\
-             <polyline class=\"curve\" points=\"{places}\"/>\n",
-            self.x(*first),
-            self.x(*last)
+            "<polygon class=\"under\" points=\"{from}{middle} {}\"/>\n<polygon class=\"band\" points=\"{least}{}\"/>\n\
+             <polyline class=\"curve\" points=\"{middle}\"/>\n",
+            to.trim_end(),
+            most.trim_end(),
         )
     }
 
@@ -226,6 +231,23 @@ impl<'a> Panel<'a> {
             format!("<line class=\"median\" x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\n")
         };
         quarters(self.length).into_iter().zip(medians).map(line).collect()
+    }
+}
+
+/// Samples that are drawn as one.
+struct Stretch {
+    time: f64,
+    least: f64,
+    median: f64,
+    most: f64,
+}
+
+impl Stretch {
+    fn of(points: &[(f64, f64)]) -> Stretch {
+        let values: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
+        let extreme = |choose: fn(f64, f64) -> f64| values.iter().copied().fold(values[0], choose);
+        let time = points.iter().map(|(time, _)| time).sum::<f64>() / points.len() as f64;
+        Stretch { time, least: extreme(f64::min), median: median(&values), most: extreme(f64::max) }
     }
 }
 

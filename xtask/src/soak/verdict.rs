@@ -98,7 +98,7 @@ fn judge_one(measure: Measure, values: &[f64]) -> Result<Judgement> {
     Ok(Judgement { measure, first, last, most, verdict })
 }
 
-fn median(values: &[f64]) -> f64 {
+pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;

@@ -89,3 +89,18 @@ fn steps_and_numbers_are_round() {
     assert_eq!(grouped(1_234_567.0), "1,234,567");
     assert_eq!(short(2.50), "2.5");
 }
+
+#[test]
+fn a_long_soak_keeps_its_extremes_and_few_points() {
+    let mut text = "seconds,backlog\n".to_owned();
+    for n in 1..=720 {
+        text.push_str(&format!("{},{}\n", 10 * n, 1000 * (n % 6)));
+    }
+    let series = Series::parse(&text).unwrap();
+    let judgements = verdict::judge(&series).unwrap();
+    let curve = Panel::new(&series, &judgements[0]).curve();
+    // Once below the curve, twice around the band, and the curve itself; and two corners on the ground.
+    assert_eq!(curve.matches(',').count(), 4 * STRETCHES + 2);
+    let stretch = Stretch::of(&[(10.0, 5.0), (20.0, 1.0), (30.0, 2.0)]);
+    assert_eq!((stretch.time, stretch.least, stretch.median, stretch.most), (20.0, 1.0, 2.0, 5.0));
+}
