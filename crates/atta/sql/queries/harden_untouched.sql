@@ -1,6 +1,6 @@
 -- Claims jobs durably that were held until their connection was lost, unless somebody else has had them since. Those
 -- that are ours already, because the lost connection had come that far, stay so.
--- $1 the worker, $2 the ids, $3 their attempts as they were. Locks those jobs; primary key.
+-- $1 the worker, $2 the ids, $3 their attempts as they were. Returns the ids that it claimed. Locks those jobs; primary key.
 update {schema}._private_jobs as job
 set
   attempts = held.attempts + 1,
@@ -10,3 +10,4 @@ from unnest($2::bigint[], $3::smallint[]) as held (id, attempts)
 where job.id = held.id
   and job.attempts = held.attempts
   and job.locked_at is null
+returning job.id

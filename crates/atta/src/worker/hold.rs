@@ -227,23 +227,37 @@ async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt
     let jobs: Vec<&Arc<Job>> = finished.iter().map(|one| &one.job).chain(&running).collect();
     let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
     let attempts: Vec<i16> = jobs.iter().map(|job| job.attempts - 1).collect();
-    let mut backoff = Backoff::default();
-    while let Err(error) = harden_untouched(shared, &ids, &attempts).await {
-        tracing::warn!(%error, jobs = ids.len(), "could not claim lost jobs anew, trying again");
+    let (mut backoff, mut answer_was_lost) = (Backoff::default(), false);
+    let ours = loop {
+        match harden_untouched(shared, &ids, &attempts).await {
+            Ok(ours) => break ours,
+            Err(error) => {
+                tracing::warn!(%error, jobs = ids.len(), "could not claim lost jobs anew, trying again");
+                answer_was_lost |= error.may_have_happened();
+            }
+        }
         tokio::select! {
             () = tokio::time::sleep(backoff.next()) => {}
             () = shared.leave.cancelled() => return,
         }
+    };
+    if !answer_was_lost && ours.len() < ids.len() {
+        // Somebody has had the others since. If that is a durable lane of ours, which runs them again by now, its claim
+        // must not be ended by this run.
+        let others = finished.extract_if(.., |one| !ours.contains(&one.job.id)).collect();
+        release::tell(shared, others, &[], in_doubt);
     }
     release::release(shared, finished, in_doubt).await;
 }
 
-async fn harden_untouched(shared: &Shared, ids: &[i64], attempts: &[i16]) -> Result<()> {
+/// Gives the ids of those that are ours by it.
+async fn harden_untouched(shared: &Shared, ids: &[i64], attempts: &[i16]) -> Result<Vec<i64>> {
     let client = pool::get(&shared.lane_pool, "claiming lost jobs anew").await?;
     let parameters: [(&(dyn ToSql + Sync), Type); 3] =
         [(&&*shared.worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY), (&attempts, Type::INT2_ARRAY)];
     let rows = shared.query(&client, &shared.sql.harden_untouched, &parameters).await;
-    rows.map(drop).map_err(|error| Error::database("claiming lost jobs anew", error))
+    let rows = rows.map_err(|error| Error::database("claiming lost jobs anew", error))?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// How many jobs to pick: as many as begin and end within the budget. Grows while they do, shrinks to what did.

@@ -234,7 +234,7 @@ async fn query(
 }
 
 /// Tells of what is written, and apart from that of the jobs that were no longer ours.
-fn tell(shared: &Arc<Shared>, mut finished: Vec<Finished>, owned: &[i64], in_doubt: bool) {
+pub(crate) fn tell(shared: &Arc<Shared>, mut finished: Vec<Finished>, owned: &[i64], in_doubt: bool) {
     if owned.len() < finished.len() && !in_doubt {
         let owned: HashSet<i64> = owned.iter().copied().collect();
         for lost in finished.extract_if(.., |one| !owned.contains(&one.job.id)) {

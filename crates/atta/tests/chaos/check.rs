@@ -140,9 +140,11 @@ impl Evidence {
         if is_node(run) && self.history.unlocks.iter().any(|at| between(*at)) {
             return Some(Excuse::Death);
         }
-        // Killed, and what it claimed was freed, though its burial came before the claim.
-        let was_killed = self.history.ends.get(&run.instance).is_some_and(|at| *at <= next.began_at);
-        if run.ended_at.is_none() && was_killed {
+        // It claimed after its burial, and was killed.
+        let is_freed = |change: &Change| {
+            change.job_id == run.job_id && change.owner == run.worker_id && between(change.at)
+        };
+        if self.changes.iter().any(|change| is_freed(change) && !claims::is_own(self, change)) {
             return Some(Excuse::Death);
         }
         // The server notices within its own ten seconds that a transaction was left.

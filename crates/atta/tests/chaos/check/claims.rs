@@ -42,7 +42,7 @@ fn is_ours(change: &Change) -> bool {
     change.owner.starts_with("atta-")
 }
 
-fn is_own(evidence: &Evidence, change: &Change) -> bool {
+pub(super) fn is_own(evidence: &Evidence, change: &Change) -> bool {
     match is_ours(change) {
         true => evidence.instances.get(&change.owner).is_some_and(|instance| *instance == change.instance),
         false => change.instance.starts_with("node"),
