@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::WorkerUtils;
+use super::add::in_micros;
 use super::check::{check_rescheduling, check_text};
 use crate::db::pool;
 use crate::{Error, Job, RescheduleJobOptions, Result};
@@ -68,7 +69,7 @@ impl WorkerUtils {
         let sql = include_str!("../../sql/queries/reschedule_jobs.sql");
         let argument = json!({
             "job_ids": job_ids,
-            "run_at": options.run_at,
+            "run_at": options.run_at.map(in_micros),
             "priority": options.priority,
             "attempts": options.attempts,
             "max_attempts": options.max_attempts,
