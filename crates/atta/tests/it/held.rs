@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use atta::{JobSpec, JobSpecBuilder, RawJobSpec, WorkerOptions};
+use atta::{JobFilter, JobSpec, JobSpecBuilder, RawJobSpec, WorkerOptions};
 use serde_json::json;
 use testkit::{Database, wait_for};
 use tokio::sync::Semaphore;
@@ -208,8 +208,8 @@ async fn a_killer_among_good_jobs_ends_as_permanently_failed_and_they_all_comple
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
     let utils = atta::WorkerUtils::connect(&db.url()).unwrap();
-    let mut specs: Vec<RawJobSpec> =
-        (0..10_000).map(|_| RawJobSpec::new("work", json!({}), JobSpec::default()).unwrap()).collect();
+    let good = || RawJobSpec::new("work", json!({ "silent": true }), JobSpec::default()).unwrap();
+    let mut specs: Vec<RawJobSpec> = (0..10_000).map(|_| good()).collect();
     let killer = JobSpecBuilder::new().max_attempts(2).build();
     specs.insert(5000, RawJobSpec::new("work", json!({ "kills": true }), killer).unwrap());
     let killer = utils.add_raw_jobs(&specs).await.unwrap()[5000].id();
@@ -228,8 +228,12 @@ async fn a_killer_among_good_jobs_ends_as_permanently_failed_and_they_all_comple
     .await;
     assert!(job.last_error().unwrap().contains("died"), "{job:?}");
     ledger.counted("the good jobs to complete", JOBS, 1).await;
-    let runs = ledger.runs().await.len() - ledger.runs_of(killer).await.len();
-    println!("{runs} runs for 10,000 good jobs");
+    let left = utils.list_jobs(&JobFilter::default()).await.unwrap();
+    assert!(left.iter().all(|job| job.id() == killer), "none of the good ones failed");
+    println!(
+        "10,000 jobs completed beside one that killed its worker {} times",
+        ledger.runs_of(killer).await.len()
+    );
 }
 
 #[tokio::test]
@@ -238,15 +242,23 @@ async fn workers_that_are_killed_under_load_lose_nothing() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
     let utils = atta::WorkerUtils::connect(&db.url()).unwrap();
-    let specs: Vec<RawJobSpec> = (0..2000)
+    let specs: Vec<RawJobSpec> = (0..200)
         .map(|n| RawJobSpec::new("work", json!({ "ms": n % 5 }), JobSpec::default()).unwrap())
         .collect();
     let setup = Setup { slots: 8, threshold: Duration::from_secs(1), ..Setup::new(&db) };
     let mut fleet = [setup.spawn(), setup.spawn()];
+    let added = AtomicUsize::new(0);
     for kill in 0..KILLS {
-        utils.add_raw_jobs(&specs).await.unwrap();
         let process = &mut fleet[kill % 2];
-        ledger.started_in(process.id(), 50).await;
+        let id = process.id();
+        wait_for("it to have its share of the load", || async {
+            if ledger.count(JOBS).await < 400 {
+                added.fetch_add(utils.add_raw_jobs(&specs).await.unwrap().len(), Ordering::SeqCst);
+            }
+            let began = ledger.runs().await.iter().filter(|run| run.pid == id).count();
+            (began >= 50).then_some(())
+        })
+        .await;
         process.kill();
         *process = setup.spawn();
     }
@@ -260,7 +272,5 @@ async fn workers_that_are_killed_under_load_lose_nothing() {
         "{} jobs through {KILLS} kills: none lost, {repeated} ran to their end more than once",
         ended.len()
     );
-    assert_eq!(ended.len(), KILLS * specs.len(), "every job ran to its end");
-    // What ends and is not yet written down when its worker dies: at most what it had picked, each time.
-    assert!(repeated <= KILLS * 2000, "{repeated}");
+    assert_eq!(ended.len(), added.load(Ordering::SeqCst), "every job ran to its end");
 }
