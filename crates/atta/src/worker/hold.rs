@@ -224,15 +224,13 @@ async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt
     let Settlement { mut finished, running } = settlement;
     // These are free already.
     finished.retain(|one| !matches!(one.outcome, Outcome::Interrupted | Outcome::NotStarted));
-    let jobs: Vec<&Arc<Job>> = finished.iter().map(|one| &one.job).chain(&running).collect();
-    let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
-    let attempts: Vec<i16> = jobs.iter().map(|job| job.attempts - 1).collect();
+    let jobs: Vec<Arc<Job>> = finished.iter().map(|one| &one.job).chain(&running).cloned().collect();
     let (mut backoff, mut answer_was_lost) = (Backoff::default(), false);
     let ours = loop {
-        match harden_untouched(shared, &ids, &attempts).await {
+        match harden_untouched(shared, &jobs).await {
             Ok(ours) => break ours,
             Err(error) => {
-                tracing::warn!(%error, jobs = ids.len(), "could not claim lost jobs anew, trying again");
+                tracing::warn!(%error, jobs = jobs.len(), "could not claim lost jobs anew, trying again");
                 answer_was_lost |= error.may_have_happened();
             }
         }
@@ -241,7 +239,7 @@ async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt
             () = shared.leave.cancelled() => return,
         }
     };
-    if !answer_was_lost && ours.len() < ids.len() {
+    if !answer_was_lost && ours.len() < jobs.len() {
         // Somebody has had the others since. If that is a durable lane of ours, which runs them again by now, its claim
         // must not be ended by this run.
         let others = finished.extract_if(.., |one| !ours.contains(&one.job.id)).collect();
@@ -251,10 +249,17 @@ async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt
 }
 
 /// Gives the ids of those that are ours by it.
-async fn harden_untouched(shared: &Shared, ids: &[i64], attempts: &[i16]) -> Result<Vec<i64>> {
+async fn harden_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Vec<i64>> {
     let client = pool::get(&shared.lane_pool, "claiming lost jobs anew").await?;
-    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&&*shared.worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY), (&attempts, Type::INT2_ARRAY)];
+    let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
+    let attempts: Vec<i16> = jobs.iter().map(|job| job.attempts - 1).collect();
+    let revisions: Vec<i32> = jobs.iter().map(|job| job.revision).collect();
+    let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&&*shared.worker_id, Type::TEXT),
+        (&ids, Type::INT8_ARRAY),
+        (&attempts, Type::INT2_ARRAY),
+        (&revisions, Type::INT4_ARRAY),
+    ];
     let rows = shared.query(&client, &shared.sql.harden_untouched, &parameters).await;
     let rows = rows.map_err(|error| Error::database("claiming lost jobs anew", error))?;
     Ok(rows.iter().map(|row| row.get(0)).collect())

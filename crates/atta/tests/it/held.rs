@@ -148,6 +148,38 @@ async fn a_job_whose_connection_was_lost_is_not_begun_again_by_the_worker_that_r
     }
 }
 
+/// Such a job is free while it runs, so an add by its key changes it: what was added must not end with the old run.
+#[tokio::test]
+async fn what_is_added_by_key_to_a_job_whose_connection_was_lost_runs() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let mut reports = Reports::new();
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = gate.clone();
+    let task = reports.task(move |ctx: atta::WorkerContext| {
+        let opened = opened.clone();
+        async move {
+            if ctx.payload::<i32>().unwrap() == 1 {
+                drop(opened.acquire().await.unwrap());
+            }
+        }
+    });
+    let options = quick(&db).hold_budget(Duration::from_secs(1)).define_raw_job("work", task);
+    let worker = Running::start(options).await;
+    wait_until_holding(&worker, &client).await;
+    let by_key = || JobSpecBuilder::new().job_key("the key");
+    worker.utils.add_raw_job("work", 1, by_key()).await.unwrap();
+    assert_eq!(reports.next().await.payload::<i32>().unwrap(), 1);
+    let sql = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+               where datname = current_database() and state like 'idle in transaction%'";
+    assert!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) > 0);
+    worker.utils.add_raw_job("work", 2, by_key()).await.unwrap();
+    gate.add_permits(1);
+    assert_eq!(reports.next().await.payload::<i32>().unwrap(), 2);
+    wait_until_empty(&worker.utils).await;
+    worker.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn failures_of_held_jobs_count_and_back_off() {
     let db = Database::migrated().await;
