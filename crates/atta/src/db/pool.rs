@@ -21,8 +21,8 @@ const WAIT: Duration = Duration::from_secs(30);
 /// What every statement of a worker wants: an index. PostgreSQL keeps the plans of prepared statements, and one that was
 /// made while the table of jobs was empty reads all of it when it no longer is. What has no index, our own small tables,
 /// is read all the same, at a cost that looks enormous: enough to have it compiled each time, if we let it. Few rows are
-/// joined to many, so row by row: a merge would read all of an index. With no other
-/// way to go, planning each time anew would be in vain, and it takes longer than most of these statements.
+/// joined to many, so row by row: a merge would read all of an index. With no other way to go, planning each time anew
+/// would be in vain, and it takes longer than most of these statements.
 const INDEXES_ONLY: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_mergejoin = off; \
      set enable_hashjoin = off; set jit = off; set plan_cache_mode = force_generic_plan";
 

@@ -272,7 +272,7 @@ pub(crate) struct Size {
     now: usize,
 }
 
-/// A larger batch gains nothing more.
+/// Twice as many as a thousand are a little faster; more were not tried, as one process should not sit on them.
 const MOST: usize = 2000;
 
 impl Size {
