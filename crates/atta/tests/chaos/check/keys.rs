@@ -46,13 +46,18 @@ pub(super) fn last(evidence: &Evidence, findings: &mut Findings) {
         }
         for pair in acks.windows(2) {
             let is_kept = pair[0].kind == "preserve" && pair[0].job_id == pair[1].job_id;
-            // One that has failed before gets the new time.
-            let was_begun = runs.get(&pair[1].job_id).is_some_and(|runs| runs[0].began_at < pair[1].at);
-            if is_kept && pair[0].run_at != pair[1].run_at && !was_begun {
+            if is_kept && pair[0].run_at != pair[1].run_at && !was_attempted(evidence, &runs, pair[1]) {
                 findings.breach(format!("key {key}: the time was not kept: {pair:?}"));
             }
         }
     }
+}
+
+/// Whether an attempt was counted before a write to a key, which then sets the time anew: a run began, or a worker died
+/// between its claim and the begin of the run.
+fn was_attempted(evidence: &Evidence, runs: &HashMap<i64, Vec<&Run>>, ack: &Ack) -> bool {
+    runs.get(&ack.job_id).is_some_and(|runs| runs[0].began_at < ack.at)
+        || evidence.changes.iter().any(|change| change.job_id == ack.job_id && change.at < ack.at)
 }
 
 /// What was deduplicated runs as it was added first.
