@@ -14,6 +14,7 @@ mod owner;
 mod lanes;
 mod claim;
 mod hold;
+mod scan;
 mod batches;
 mod slots;
 mod run;

@@ -2,9 +2,10 @@
 -- $1 the worker, $2 the tasks whose queued jobs are wanted, $3 forbidden flags, $4 the time or null for the database's,
 -- $5 how many, $6 the tasks whose jobs without a queue are wanted: some of $2, as the others are held instead.
 -- Locks the queues and jobs that it takes and skips what others hold; never waits. Jobs without a queue come from
--- jobs_no_queue_index in order. Queued ones are looked for among the first jobs of all, along jobs_main_index; if too few
--- queues can be had there, each queue that has jobs is jumped to, and its first job read, along _atta_jobs_queue_index:
--- that finds all, and takes as long as there are queues. The columns are read by their place.
+-- jobs_no_queue_index in order. For queued ones, each queue that has jobs is jumped to, and its first job read, along
+-- _atta_jobs_queue_index. That takes as long as there are queues, so if there are more than a hundred, the first jobs of
+-- all are looked at instead, along jobs_main_index; and if too few queues can be had there, all queues after all. The
+-- columns are read by their place.
 with recursive task as materialized (
   select task.id, task.identifier
   from {schema}._private_tasks as task
@@ -22,20 +23,36 @@ with recursive task as materialized (
   order by job.priority, job.run_at
   limit $5::bigint
   for update skip locked
+), near (queue_id, number) as (
+  (
+    select job.job_queue_id, 1
+    from {schema}._private_jobs as job
+    where job.is_available = true
+      and job.job_queue_id is not null
+    order by job.job_queue_id
+    limit 1
+  )
+  union all
+  select (
+    select job.job_queue_id
+    from {schema}._private_jobs as job
+    where job.is_available = true
+      and job.job_queue_id > near.queue_id
+    order by job.job_queue_id
+    limit 1
+  ), near.number + 1
+  from near
+  where near.queue_id is not null
+    and near.number <= 100
+), many as materialized (
+  select count(near.queue_id) > 100 as is_so
+  from near
 ), first as materialized (
   select job.id, job.job_queue_id, job.priority, job.run_at, job.task_id, job.flags
   from {schema}._private_jobs as job
   where job.is_available = true
     and job.run_at <= coalesce($4::timestamptz, now())
-    -- Without this, where there are no queues, a thousand jobs would be read in vain.
-    and (
-      select queued.job_queue_id
-      from {schema}._private_jobs as queued
-      where queued.is_available = true
-        and queued.job_queue_id is not null
-      order by queued.job_queue_id
-      limit 1
-    ) is not null
+    and (select many.is_so from many)
   order by job.priority, job.run_at
   limit 1000
 ), quick_head as materialized (
@@ -54,6 +71,7 @@ with recursive task as materialized (
     from {schema}._private_jobs as job
     where job.is_available = true
       and job.job_queue_id is not null
+      and (select many.is_so from many)
       and not (select enough.is_so from enough)
     order by job.job_queue_id
     limit 1
@@ -69,19 +87,26 @@ with recursive task as materialized (
   )
   from waiting
   where waiting.queue_id is not null
+), reached (queue_id) as (
+  select near.queue_id
+  from near
+  where not (select many.is_so from many)
+  union all
+  select waiting.queue_id
+  from waiting
 ), head as (
   select quick_head.id, quick_head.job_queue_id, quick_head.priority, quick_head.run_at
   from quick_head
   where (select enough.is_so from enough)
   union all
-  select next.id, waiting.queue_id, next.priority, next.run_at
-  from waiting
-  join {schema}._private_job_queues as queue on queue.id = waiting.queue_id and queue.is_available = true
+  select next.id, reached.queue_id, next.priority, next.run_at
+  from reached
+  join {schema}._private_job_queues as queue on queue.id = reached.queue_id and queue.is_available = true
   cross join lateral (
     select job.id, job.priority, job.run_at
     from {schema}._private_jobs as job
     where job.is_available = true
-      and job.job_queue_id = waiting.queue_id
+      and job.job_queue_id = reached.queue_id
       and job.run_at <= coalesce($4::timestamptz, now())
       and job.task_id = any (array(select task.id from task))
       and (job.flags ?| $3::text[]) is not true

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 
 use super::Shared;
-use super::hold::Cursor;
+use super::scan::Cursor;
 use crate::job::{Flags, Place, StoredTime};
 use crate::{Error, Job, Result};
 

@@ -13,7 +13,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
 use futures_util::future::join;
 use tokio::sync::{mpsc, oneshot};
@@ -25,6 +24,7 @@ use super::backoff::Backoff;
 use super::claim;
 use super::release::{self, Failures};
 use super::run::{Finished, Outcome};
+use super::scan::Cursor;
 use crate::db::pool;
 use crate::job::Place;
 use crate::{Error, Job, Result};
@@ -51,8 +51,10 @@ pub(crate) enum News {
 /// Jobs that a lane holds, and where it waits for what becomes of them.
 pub(crate) struct Picked {
     pub(crate) lane: u64,
+    pub(crate) from: Cursor,
     /// Whether there were as many as it asked for, so that there may be more.
     pub(crate) is_full: bool,
+    pub(crate) took: Duration,
     pub(crate) jobs: Vec<Arc<Job>>,
     pub(crate) settle: oneshot::Sender<Settlement>,
 }
@@ -61,20 +63,6 @@ pub(crate) struct Picked {
 pub(crate) struct Settlement {
     pub(crate) finished: Vec<Finished>,
     pub(crate) running: Vec<Arc<Job>>,
-}
-
-/// Where a pick begins to look: after this job.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Cursor {
-    pub(crate) priority: i16,
-    /// None is before every time.
-    pub(crate) run_at: Option<DateTime<Utc>>,
-    pub(crate) place: Place,
-}
-
-impl Cursor {
-    /// Before every job.
-    pub(crate) const START: Cursor = Cursor { priority: i16::MIN, run_at: None, place: Place::FIRST };
 }
 
 /// What a lane should pick.
@@ -115,7 +103,8 @@ pub(crate) async fn hold(
         return Ok((0, took));
     }
     let (settle, settlement) = oneshot::channel();
-    let picked = Picked { lane: wanted.lane, is_full: count == wanted.count, jobs, settle };
+    let is_full = count == wanted.count;
+    let picked = Picked { lane: wanted.lane, from: wanted.from, is_full, took, jobs, settle };
     let sent = news.send(News::Picked(picked)).await;
     // Both ends are in one loop; if it is gone, so are the jobs.
     let (Ok(()), Ok(settlement)) = (sent, settlement.await) else {

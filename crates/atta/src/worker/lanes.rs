@@ -7,9 +7,9 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
 use super::claim::claim_jobs;
-use super::hold::Cursor;
 use super::release::{self, release};
 use super::run::Finished;
+use super::scan::Cursor;
 use crate::db::pool;
 use crate::{Error, Job, Result};
 
@@ -27,7 +27,7 @@ pub(super) enum Errand {
     /// Releases and durable claims.
     Durable { asked: usize, took: Duration, claimed: Option<Result<Vec<Job>>> },
     /// How many jobs were picked and settled, and how long the pick took.
-    Held { lane: u64, asked: usize, from: Cursor, picked: Result<(usize, Duration)> },
+    Held { lane: u64, from: Cursor, picked: Result<(usize, Duration)> },
     /// Gave back what a claim in doubt may have taken.
     ClearedUp(Result<()>),
     /// Something that needs no answer.

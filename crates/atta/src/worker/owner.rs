@@ -19,10 +19,11 @@ use tokio::task::JoinSet;
 
 use super::backoff::Backoff;
 use super::batches::{Batch, Batches, Kept};
-use super::hold::{self, Cursor, Durations, News, Picked, Settlement, Size, Wanted};
+use super::hold::{self, Durations, News, Picked, Settlement, Size, Wanted};
 use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES};
 use super::plan::Plan;
 use super::run::{Claim, Finished, Outcome};
+use super::scan::{Cursor, Scan};
 use super::shutdown::{self, Shutdown};
 use super::slots::{self, RunList};
 use super::wake::Wake;
@@ -36,13 +37,6 @@ const REST: u32 = 5;
 
 /// How long a durable claim waits for a pick that was sent at the same time.
 const PICK_FIRST: Duration = Duration::from_millis(3);
-
-/// After this many times the duration of a pick from the very start, the next one begins there again; those between
-/// begin where the last one ended. When dead rows pile up at the start, they are not walked over each time.
-const FROM_START: u32 = 20;
-
-/// Later than anything that a worker waits for.
-const NEVER: Duration = Duration::from_secs(24 * 3600);
 
 /// In one-shot mode there is nobody to wait for a database that has gone.
 const ONCE_TRIES: u32 = 8;
@@ -107,9 +101,7 @@ pub(super) struct Owner {
     next_lane: u64,
     size: Size,
     durations: Durations,
-    cursor: Cursor,
-    /// When a pick begins at the very start again.
-    from_start_at: Instant,
+    scan: Scan,
     /// A claim went wrong in a way that leaves open whether it took jobs: they must be given back before the next.
     in_doubt: bool,
     /// A claim came back short, so only a look can tell when the next job is due.
@@ -160,8 +152,8 @@ impl Owner {
             batches: Batches::default(),
             next_lane: 0,
             durations: Durations::default(),
-            cursor: Cursor::START,
-            from_start_at: Instant::now(),
+            // One that ends when nothing is left must have seen that.
+            scan: Scan::new(mode == Mode::UntilShutdown),
             in_doubt: false,
             due_unknown: false,
             next_due: VecDeque::new(),
@@ -219,10 +211,11 @@ impl Owner {
             }
             self.send_durable(release, asked);
         }
+        self.held.more |= self.scan.is_due(now);
         while self.held.away < HOLDING_LANES && self.may_hold() && self.held.may_claim(now) {
             self.send_holding(now);
         }
-        let is_quiet = !self.durable.more && !self.held.more && self.durable.away + self.held.away == 0;
+        let is_quiet = !self.has_more() && self.durable.away + self.held.away == 0;
         if self.due_unknown && is_quiet {
             self.due_unknown = false;
             self.look.notify_one();
@@ -244,11 +237,7 @@ impl Owner {
         self.held.more = false;
         self.held.away += 1;
         self.next_lane += 1;
-        let from = if now >= self.from_start_at { Cursor::START } else { self.cursor };
-        if from == Cursor::START {
-            // One at a time; how soon the next may follow is known when it is back.
-            self.from_start_at = now + NEVER;
-        }
+        let from = self.scan.send(now);
         let asked = self.size.get();
         let task_identifiers = self.tasks(|is_slow| !is_slow);
         let lane = self.next_lane;
@@ -257,7 +246,7 @@ impl Owner {
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.lanes.spawn(async move {
             let picked = hold::hold(&shared, wanted, &news).await;
-            Errand::Held { lane, asked, from, picked }
+            Errand::Held { lane, from, picked }
         });
     }
 
@@ -305,13 +294,13 @@ impl Owner {
                     Some(Err(error)) => self.on_claim_error(error, Claims::Durable),
                 }
             }
-            Ok(Errand::Held { lane, asked, from, picked }) => {
+            Ok(Errand::Held { lane, from, picked }) => {
                 self.held.away -= 1;
                 for finished in self.batches.end_settling(lane) {
                     self.on_durable_finished(finished);
                 }
                 match picked {
-                    Ok((count, took)) => self.on_settled(asked, from, count, took),
+                    Ok((count, took)) => self.on_settled(from, count, took),
                     Err(error) => self.on_claim_error(error, Claims::Held),
                 }
             }
@@ -372,15 +361,16 @@ impl Owner {
     fn on_news(&mut self, news: News) {
         match news {
             News::Full(last) => {
-                self.cursor = last;
+                self.scan.on_full(last);
                 self.held.more = true;
             }
             News::Picked(picked) => self.on_picked(picked),
         }
     }
 
-    fn on_picked(&mut self, Picked { lane, is_full, jobs, settle }: Picked) {
+    fn on_picked(&mut self, Picked { lane, from, is_full, took, jobs, settle }: Picked) {
         self.count_picked(jobs.len(), is_full);
+        self.scan.on_picked(from, &jobs, is_full, took);
         if self.shutdown.has_begun() {
             // Too late to begin them: the end of the transaction frees them.
             let _ = settle.send(Settlement { finished: Vec::new(), running: Vec::new() });
@@ -425,19 +415,12 @@ impl Owner {
         let _ = batch.settle.send(Settlement { finished: batch.finished, running });
     }
 
-    fn on_settled(&mut self, asked: usize, from: Cursor, picked: usize, took: Duration) {
+    fn on_settled(&mut self, from: Cursor, picked: usize, took: Duration) {
         self.held.errors = Backoff::default();
-        if from == Cursor::START {
-            self.from_start_at = Instant::now() + took * FROM_START;
-        }
         if picked == 0 {
+            self.scan.on_picked(from, &[], false, took);
             self.count_picked(0, false);
             self.shared.events.send(|| WorkerEvent::ClaimEmpty);
-        }
-        if picked < asked {
-            // Short from somewhere in the middle says nothing about the start.
-            self.held.more |= from != Cursor::START;
-            self.from_start_at = Instant::now();
         }
     }
 
@@ -447,7 +430,7 @@ impl Owner {
         let source = match kind {
             Claims::Durable => &mut self.durable,
             Claims::Held => {
-                self.from_start_at = Instant::now();
+                self.scan.on_error();
                 &mut self.held
             }
         };
@@ -562,6 +545,7 @@ impl Owner {
             self.pick_first_until,
             self.durable.next_timer(now),
             self.held.next_timer(now),
+            self.scan.next_timer(now),
             self.batches.oldest().map(|began| began + self.plan.hold_budget),
             self.plan.oldest_wait(now),
             self.shutdown.next_step(),
@@ -581,7 +565,6 @@ impl Owner {
             self.next_due.drain(..due);
             // There may be more than a look tells of.
             self.due_unknown |= self.next_due.is_empty();
-            self.from_start_at = self.from_start_at.min(now);
             self.wake_sources();
         }
         for lane in self.batches.older_than(self.plan.hold_budget, now) {
@@ -603,15 +586,19 @@ impl Owner {
         }
     }
 
+    /// Whether there may be due jobs.
+    fn has_more(&self) -> bool {
+        self.durable.more || (self.holds() && (self.held.more || self.scan.owes_start()))
+    }
+
     fn is_done(&self) -> bool {
         let is_clear = !self.in_doubt || self.error.is_some() || self.shared.leave.is_cancelled();
         let is_idle =
             self.running.is_empty() && self.to_release.is_empty() && self.lanes.is_empty() && is_clear;
-        let has_more = self.durable.more || (self.holds() && self.held.more);
         is_idle
             && match self.mode {
                 Mode::UntilShutdown => self.shutdown.has_begun(),
-                Mode::UntilEmpty => self.shutdown.has_begun() || !has_more || self.error.is_some(),
+                Mode::UntilEmpty => self.shutdown.has_begun() || !self.has_more() || self.error.is_some(),
             }
     }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use atta::JobSpec;
 use testkit::{Database, wait_for};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use crate::worker::support::{Running, options};
+use crate::worker::support::{Reports, Running, options};
 
 /// A statement of the library's, its parameters' types, and values for them.
 const STATEMENTS: [(&str, &str, &str, &str); 9] = [
@@ -108,13 +109,14 @@ async fn add(client: &Client, count: i64, priority: i16, flags: &str) {
     client.batch_execute(&sql).await.unwrap();
 }
 
+async fn entries_read(client: &Client) -> i64 {
+    let sql = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'jobs_no_queue_index'";
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
 /// Drains what is behind the head, and counts how many entries of the index that took.
 async fn entries_read_in_a_drain(db: &Database, client: &Client) -> i64 {
-    let read = async || -> i64 {
-        let sql = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'jobs_no_queue_index'";
-        client.query_one(sql, &[]).await.unwrap().get(0)
-    };
-    let before = read().await;
+    let before = entries_read(client).await;
     // The longest budget, or a busy machine would need many more picks than there are thousands of jobs.
     let options = options(db).hold_budget(Duration::from_secs(1)).add_forbidden_flag("stuck");
     let options = options.define_raw_job("noop", |_| async {});
@@ -127,7 +129,7 @@ async fn entries_read_in_a_drain(db: &Database, client: &Client) -> i64 {
     worker.stop().await.unwrap();
     // Older servers collect these figures now and then.
     wait_for("the figures", || async {
-        let entries = read().await - before;
+        let entries = entries_read(client).await - before;
         (entries >= HEAD + BEHIND).then_some(entries)
     })
     .await
@@ -156,4 +158,43 @@ async fn dead_rows_at_the_head_are_walked_over_once_and_not_by_every_pick() {
     client.batch_execute("delete from graphile_worker._private_jobs").await.unwrap();
     add(&client, BEHIND, 0, "null").await;
     assert_head_is_walked_over_seldom(entries_read_in_a_drain(&db, &client).await);
+}
+
+/// The same for jobs that come one by one, so that each pick takes all that there is.
+#[tokio::test]
+async fn dead_rows_at_the_head_are_walked_over_seldom_by_picks_that_find_one_job_each() {
+    const JOBS: i64 = 200;
+    // So many that a walk over them takes many times as long as a job.
+    const DEAD: i64 = 10 * HEAD;
+    let db = Database::migrated().await;
+    let (client, pin) = (db.client().await, db.client().await);
+    pin.batch_execute("begin isolation level repeatable read; select txid_current()").await.unwrap();
+    add(&client, DEAD, 0, "null").await;
+    client.batch_execute("delete from graphile_worker._private_jobs").await.unwrap();
+    let mut reports = Reports::new();
+    let task = reports.task(|_| async {});
+    // What only a poll finds would show.
+    let options = options(&db).poll_interval(Duration::from_secs(3600)).define_raw_job("noop", task);
+    let worker = Running::start(options).await;
+    worker.utils.add_raw_job("noop", (), JobSpec::default()).await.unwrap();
+    reports.next().await;
+    let before = entries_read(&client).await;
+    for _ in 0..JOBS {
+        worker.utils.add_raw_job("noop", (), JobSpec::default()).await.unwrap();
+        reports.next().await;
+    }
+    // Whatever is more urgent, or was added late, is found as well, though not by the next pick.
+    for run_at in ["now() - interval '1 day'", "now()"] {
+        let sql = format!("select graphile_worker.add_job('noop', priority := -5, run_at := {run_at})");
+        client.batch_execute(&sql).await.unwrap();
+        reports.next().await;
+    }
+    worker.stop().await.unwrap();
+    let entries = wait_for("the figures", || async {
+        let entries = entries_read(&client).await - before;
+        (entries >= DEAD).then_some(entries)
+    })
+    .await;
+    println!("{JOBS} jobs behind {DEAD} dead rows: {entries} entries of the index were read");
+    assert!(entries < JOBS * DEAD / 4, "{entries} entries were read");
 }

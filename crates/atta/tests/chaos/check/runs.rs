@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{Evidence, Excuse, Findings, claim, number};
-use crate::ledger::Run;
+use crate::ledger::{Change, Run};
 
 /// Runs of one job, or of one queue, at the same time.
 pub(super) fn overlaps(evidence: &Evidence, findings: &mut Findings) {
@@ -75,6 +75,7 @@ pub(super) fn attempts(evidence: &Evidence, findings: &mut Findings) {
         if revision == 0
             && first.attempt != 1
             && !evidence.was_freed(DateTime::<Utc>::MIN_UTC, first.began_at)
+            && !was_given_back(evidence, first)
         {
             findings.breach(format!("the first run has a later attempt: {first:?}"));
         }
@@ -93,4 +94,11 @@ pub(super) fn attempts(evidence: &Evidence, findings: &mut Findings) {
             }
         }
     }
+}
+
+/// Whether a claim of this very attempt was given back before. One whose key was used anew while it was claimed has no
+/// attempt left but that.
+fn was_given_back(evidence: &Evidence, run: &Run) -> bool {
+    let is_same = |change: &Change| change.job_id == run.job_id && change.attempts == run.attempt;
+    evidence.changes.iter().any(|change| is_same(change) && !change.is_deleted && change.at < run.began_at)
 }

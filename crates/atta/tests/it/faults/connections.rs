@@ -9,24 +9,11 @@ use testkit::{Database, Proxy, wait_for};
 use tokio::sync::Notify;
 use tokio_postgres::Client;
 
-use super::support::Tally;
+use super::support::{Tally, event};
 use crate::worker::support::{Reports, Running, options, wait_until_empty};
 
 const TERMINATE: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
                          where datname = current_database() and pid <> pg_backend_pid()";
-
-/// The next event that answers the question.
-async fn event<T>(events: &mut WorkerEvents, pick: impl Fn(&WorkerEvent) -> Option<T>) -> T {
-    let picked = async {
-        loop {
-            let event = events.next().await.expect("the worker lives");
-            if let Some(picked) = pick(&event) {
-                return picked;
-            }
-        }
-    };
-    tokio::time::timeout(testkit::DEADLINE, picked).await.expect("the event comes before the deadline")
-}
 
 fn listens(event: &WorkerEvent) -> Option<()> {
     matches!(event, WorkerEvent::ListenStarted).then_some(())

@@ -252,3 +252,16 @@ impl Tally {
         self.runs.lock().expect("nothing panics with it").values().filter(|runs| runs.len() > 1).count()
     }
 }
+
+/// The next event that answers the question.
+pub(crate) async fn event<T>(events: &mut WorkerEvents, pick: impl Fn(&WorkerEvent) -> Option<T>) -> T {
+    let picked = async {
+        loop {
+            let event = events.next().await.expect("the worker lives");
+            if let Some(picked) = pick(&event) {
+                return picked;
+            }
+        }
+    };
+    tokio::time::timeout(testkit::DEADLINE, picked).await.expect("the event comes before the deadline")
+}
