@@ -70,7 +70,7 @@ impl Function {
     }
 
     /// The text between the quotes, which is what the catalog keeps.
-    fn body(&self, schema: &Schema) -> String {
+    pub(super) fn body(&self, schema: &Schema) -> String {
         let sql = self.sql(schema);
         let tag = schema.body_tag();
         sql.split(tag.as_str()).nth(1).unwrap_or_default().to_owned()

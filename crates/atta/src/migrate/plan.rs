@@ -89,6 +89,26 @@ impl fmt::Display for MigrationPlan {
     }
 }
 
+/// For a schema that is as it should be.
+pub(super) fn nothing(schema: &Schema) -> MigrationPlan {
+    MigrationPlan {
+        from: Some(GRAPHILE_REVISION),
+        warning: None,
+        lock: schema.fill(LOCK),
+        opening: Vec::new(),
+        steps: Vec::new(),
+    }
+}
+
+/// Our newest revision.
+pub(super) const ATTA_REVISION: i32 = ATTA_REVISIONS.len() as i32;
+
+/// What a schema has, besides what comes with Graphile's revisions and stays.
+pub(super) fn relations() -> impl Iterator<Item = &'static str> {
+    let own = ATTA_REVISIONS.iter().flat_map(|own| own.tables).copied();
+    std::iter::once("jobs").chain(own)
+}
+
 /// The whole installation, for a server of today with nothing on it.
 pub(super) fn from_nothing(schema: &Schema) -> MigrationPlan {
     let nothing = State { server_version: OLDEST_SERVER, ..State::default() };
@@ -97,13 +117,8 @@ pub(super) fn from_nothing(schema: &Schema) -> MigrationPlan {
 
 pub(super) fn plan(state: &State, schema: &Schema) -> Result<MigrationPlan> {
     refuse_what_we_cannot_handle(state, schema)?;
-    let mut plan = MigrationPlan {
-        from: state.graphile.newest,
-        warning: newer_than_known(state, schema),
-        lock: schema.fill(LOCK),
-        opening: Vec::new(),
-        steps: Vec::new(),
-    };
+    let (from, warning) = (state.graphile.newest, newer_than_known(state, schema));
+    let mut plan = MigrationPlan { from, warning, ..nothing(schema) };
     let step = |title, template: &str| Step { title, sql: schema.fill(template), is_function: false };
 
     if !state.schema_exists {
@@ -185,12 +200,11 @@ fn refuse_what_we_cannot_handle(state: &State, schema: &Schema) -> Result<()> {
         ))
         .with_hint("install a newer version of atta")
     };
-    let newest_of_ours = ATTA_REVISIONS.len() as i32;
     match (state.graphile.newest_breaking, state.atta.newest_breaking) {
         (Some(breaking), _) if breaking > GRAPHILE_REVISION => {
             Err(too_new("Graphile Worker", breaking, GRAPHILE_REVISION))
         }
-        (_, Some(breaking)) if breaking > newest_of_ours => Err(too_new("atta", breaking, newest_of_ours)),
+        (_, Some(breaking)) if breaking > ATTA_REVISION => Err(too_new("atta", breaking, ATTA_REVISION)),
         _ => Ok(()),
     }
 }

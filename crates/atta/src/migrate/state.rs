@@ -1,9 +1,10 @@
 //! What stands in a schema, read without a lock and without relying on anything being there.
 
 use tokio_postgres::GenericClient;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
-use super::functions::FoundFunction;
+use super::functions::{FUNCTIONS, FoundFunction, Function};
+use super::{GRAPHILE_REVISION, plan};
 use crate::Schema;
 use crate::db::quote_identifier;
 
@@ -35,6 +36,46 @@ pub(super) struct State {
 pub(super) struct Revisions {
     pub(super) newest: Option<i32>,
     pub(super) newest_breaking: Option<i32>,
+}
+
+/// Whether a schema is as it should be, by the two questions that cost least: every start of a worker asks.
+pub(super) async fn is_current(
+    client: &impl GenericClient,
+    schema: &Schema,
+) -> Result<bool, tokio_postgres::Error> {
+    let (is_newest, has_our_bodies) = tokio::try_join!(
+        biased;
+        is_newest(client, schema),
+        has_our_bodies(client, schema),
+    )?;
+    Ok(is_newest && has_our_bodies)
+}
+
+async fn is_newest(client: &impl GenericClient, schema: &Schema) -> Result<bool, tokio_postgres::Error> {
+    let sql = schema.fill(include_str!("../../sql/queries/is_current.sql"));
+    let relations = plan::relations().map(|name| format!("{}.{name}", schema.quoted()));
+    let relations: Vec<String> = relations.collect();
+    let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&GRAPHILE_REVISION, Type::INT4),
+        (&BREAKING.as_slice(), Type::INT4_ARRAY),
+        (&plan::ATTA_REVISION, Type::INT4),
+        (&relations, Type::TEXT_ARRAY),
+    ];
+    let row = client.query_typed_one(&sql, &parameters).await?;
+    Ok(row.get::<_, Option<bool>>("is_current") == Some(true))
+}
+
+async fn has_our_bodies(client: &impl GenericClient, schema: &Schema) -> Result<bool, tokio_postgres::Error> {
+    let names: Vec<&str> = FUNCTIONS.iter().map(|function| function.name).collect();
+    let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&schema.quoted(), Type::TEXT), (&names, Type::TEXT_ARRAY)];
+    let rows = client.query_typed(include_str!("../../sql/queries/read_bodies.sql"), &parameters).await?;
+    let stands = |function: &Function| {
+        let body = function.body(schema);
+        rows.iter()
+            .any(|row| row.get::<_, &str>("name") == function.name && row.get::<_, &str>("body") == body)
+    };
+    Ok(FUNCTIONS.iter().all(stands))
 }
 
 impl State {
