@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deadpool_postgres::{
-    ClientWrapper, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolBuilder,
+    ClientWrapper, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolBuilder, QueueMode,
     RecyclingMethod, Runtime, Timeouts,
 };
 use futures_util::future::BoxFuture;
@@ -43,7 +43,8 @@ pub(crate) fn worker_pool(settings: &ConnectionSettings, size: usize) -> Result<
     let set_up = Hook::async_fn(|client: &mut ClientWrapper, _| {
         Box::pin(async move { client.batch_execute(INDEXES_ONLY).await.map_err(HookError::Backend) })
     });
-    build(builder(settings, size).post_create(set_up))
+    // The one that came back last has prepared its statements already; to prepare a claim takes longer than the claim.
+    build(builder(settings, size).post_create(set_up).queue_mode(QueueMode::Lifo))
 }
 
 fn build(builder: PoolBuilder) -> Result<Pool> {

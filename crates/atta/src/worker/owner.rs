@@ -33,7 +33,7 @@ use crate::{Error, Job, Result};
 
 /// A claim that found nothing is not repeated before so many times its own duration have passed, while jobs are held:
 /// so it can't slow them down, however much it has to look through.
-const REST: u32 = 5;
+const REST: u32 = 3;
 
 /// How long a durable claim waits for a pick that was sent at the same time.
 const PICK_FIRST: Duration = Duration::from_millis(3);
@@ -474,9 +474,9 @@ impl Owner {
     }
 
     fn queue_release(&mut self, finished: Finished) {
-        // Its queue is free for the next job, and a failed job becomes due again.
+        // Its queue is free for the next job, and one that was not completed becomes due again.
         self.durable.more = true;
-        self.held.more |= self.holds();
+        self.held.more |= self.holds() && !matches!(finished.outcome, Outcome::Completed);
         self.due_unknown |= matches!(finished.outcome, Outcome::Failed(_) | Outcome::Interrupted);
         let time = Instant::now() + self.plan.release_delay(&finished.outcome);
         self.release_at = Some(self.release_at.map_or(time, |earlier| earlier.min(time)));
