@@ -3,7 +3,8 @@
 -- seconds, negative if one is due; none if there is none).
 -- $1 the task identifiers, $2 forbidden flags, $3 the time or null for the database's, $4 the worker, $5 the seconds
 -- after which a silent worker is dead. Locks the worker's own row.
--- Jumps from priority to priority along jobs_main_index, and reads the first fitting jobs of each.
+-- Jumps from priority to priority along jobs_main_index, and reads the first fitting jobs of each, from the first that
+-- there is: what is dead before it is walked over once.
 with recursive beat as (
   update {schema}._atta_workers as worker
   set heartbeat_at = now()
@@ -13,25 +14,25 @@ with recursive beat as (
   select task.id
   from {schema}._private_tasks as task
   where task.identifier = any ($1::text[])
-), level (priority) as (
+), level (priority, run_at) as (
   (
-    select job.priority
+    select job.priority, job.run_at
     from {schema}._private_jobs as job
     where job.is_available = true
-    order by job.priority
+    order by job.priority, job.run_at
     limit 1
   )
   union all
-  select (
-    select job.priority
+  select next.priority, next.run_at
+  from level
+  cross join lateral (
+    select job.priority, job.run_at
     from {schema}._private_jobs as job
     where job.is_available = true
       and job.priority > level.priority
-    order by job.priority
+    order by job.priority, job.run_at
     limit 1
-  )
-  from level
-  where level.priority is not null
+  ) as next
 )
 select
   exists (select from beat) as is_registered,
@@ -67,6 +68,7 @@ cross join lateral (
   from {schema}._private_jobs as job
   where job.is_available = true
     and job.priority = level.priority
+    and job.run_at >= level.run_at
     and job.task_id = any (array(select task.id from task))
     and (job.flags ?| $2::text[]) is not true
     and (
