@@ -1,10 +1,11 @@
 //! Claiming: the only place that takes a lock on a job.
 
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::Object;
 use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, Type};
+use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use super::Shared;
 use super::scan::Cursor;
@@ -12,36 +13,34 @@ use crate::job::{Flags, Place, StoredTime};
 use crate::{Error, Job, Result};
 
 /// Claims up to `limit` due jobs durably, and gives them in the order in which they are to run: queued ones of all
-/// tasks, and of these tasks also those without a queue.
+/// tasks, and of these tasks also those without a queue. And how long that took, once the statement was prepared.
 pub(crate) async fn claim_jobs(
     shared: &Shared,
     client: &Object,
     limit: usize,
     unqueued: &[String],
-) -> Result<Vec<Job>> {
+) -> Result<(Vec<Job>, Duration)> {
+    let failed = |error| Error::database("claiming jobs", error);
     let forbidden = shared.forbidden_flags.now().await;
     let now = shared.local_now();
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = shared
-        .query(
-            client,
-            &shared.sql.claim_jobs,
-            &[
-                (&&*shared.worker_id, Type::TEXT),
-                (&shared.task_identifiers, Type::TEXT_ARRAY),
-                (&forbidden, Type::TEXT_ARRAY),
-                (&now, Type::TIMESTAMPTZ),
-                (&limit, Type::INT8),
-                (&unqueued, Type::TEXT_ARRAY),
-            ],
-        )
-        .await
-        .map_err(|error| Error::database("claiming jobs", error))?;
+    let parameters: [(&(dyn ToSql + Sync), Type); 6] = [
+        (&&*shared.worker_id, Type::TEXT),
+        (&shared.task_identifiers, Type::TEXT_ARRAY),
+        (&forbidden, Type::TEXT_ARRAY),
+        (&now, Type::TIMESTAMPTZ),
+        (&limit, Type::INT8),
+        (&unqueued, Type::TEXT_ARRAY),
+    ];
+    shared.prepare(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
+    let start = Instant::now();
+    let rows = shared.query(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
+    let took = start.elapsed();
     let jobs: Result<Vec<Job>, tokio_postgres::Error> = rows.iter().map(read_claimed).collect();
     let mut jobs = jobs.map_err(|error| Error::database("reading claimed jobs", error))?;
     // An UPDATE returns its rows in any order.
     jobs.sort_by_key(Job::order);
-    Ok(jobs)
+    Ok((jobs, took))
 }
 
 /// Reads held jobs, in the order in which they are to run.

@@ -1,7 +1,7 @@
 //! Lanes: errands to the database, a few of which are on their way at a time. They act, and the owner decides.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
 
@@ -25,7 +25,7 @@ pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES;
 /// What a lane came back with.
 pub(super) enum Errand {
     /// Releases and durable claims.
-    Durable { asked: usize, took: Duration, claimed: Option<Result<Vec<Job>>> },
+    Durable { asked: usize, claimed: Option<Result<(Vec<Job>, Duration)>> },
     /// How many jobs were picked and settled, and how long the pick took.
     Held { lane: u64, from: Cursor, picked: Result<(usize, Duration)> },
     /// Gave back what a claim in doubt may have taken.
@@ -52,15 +52,13 @@ pub(super) async fn durable_errand(
         })
     };
     let frees_a_queue = finished.iter().any(|one| one.job.job_queue_id.is_some());
-    let mut start = Instant::now();
     let claimed = if frees_a_queue {
         release(&shared, finished, false).await;
-        start = Instant::now();
         claim.await
     } else {
         tokio::join!(release(&shared, finished, false), claim).1
     };
-    Errand::Durable { asked, took: start.elapsed(), claimed }
+    Errand::Durable { asked, claimed }
 }
 
 /// Opens the connections that the first claims need, all at once, so that no job waits for them.

@@ -285,12 +285,12 @@ impl Owner {
 
     fn on_errand(&mut self, errand: Result<Errand, tokio::task::JoinError>) {
         match errand {
-            Ok(Errand::Durable { asked, took, claimed }) => {
+            Ok(Errand::Durable { asked, claimed }) => {
                 self.durable.away -= 1;
                 self.reserved -= asked;
                 match claimed {
                     None => {}
-                    Some(Ok(jobs)) => self.on_claimed(asked, jobs, took),
+                    Some(Ok((jobs, took))) => self.on_claimed(asked, jobs, took),
                     Some(Err(error)) => self.on_claim_error(error, Claims::Durable),
                 }
             }
