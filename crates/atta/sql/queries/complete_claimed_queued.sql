@@ -1,9 +1,10 @@
--- Deletes the jobs that succeeded, as long as they are still this worker's, and frees their queues.
--- $1 the worker, $2 the ids. Returns the ids that were. Locks those jobs, then their queues; primary keys.
+-- Deletes the jobs that succeeded, as long as their claims still stand, and frees their queues. The parameters are those of
+-- complete_claimed.sql. Returns the ids of those. Locks the jobs, then their queues; primary keys.
 with done as (
   delete from {schema}._private_jobs as job
   where job.id = any ($2::bigint[])
     and job.locked_by = $1::text
+    and (job.attempts = $3::smallint or ($4::boolean and job.key is null))
   returning job.id, job.job_queue_id
 ), freed as (
   update {schema}._private_job_queues as queue

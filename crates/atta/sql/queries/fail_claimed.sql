@@ -1,11 +1,11 @@
--- Writes down failures, as long as the jobs are still this worker's, and frees jobs and queues.
--- $1 the worker; then arrays, an entry a job: $2 ids, $3 errors, $4 payloads that replace the old ones (null: keep),
--- $5 delays in seconds (null: Graphile's back-off), $6 times to try again at (null: after the delay), $7 whether no
--- attempt is left. Returns the ids that were ours. Locks those jobs, then their queues; primary keys.
+-- Writes down failures, as long as the claims still stand, and frees jobs and queues.
+-- $1 to $4 as in complete_claimed.sql; then arrays, an entry a job: $5 errors, $6 payloads that replace the old ones (null:
+-- keep), $7 delays in seconds (null: Graphile's back-off), $8 times to try again at (null: after the delay), $9 whether no
+-- attempt is left. Returns the ids of those. Locks the jobs, then their queues; primary keys.
 with failure as (
   select *
   from unnest(
-    $2::bigint[], $3::text[], $4::text[], $5::float8[], $6::timestamptz[], $7::boolean[]
+    $2::bigint[], $5::text[], $6::text[], $7::float8[], $8::timestamptz[], $9::boolean[]
   ) as failure (id, error, payload, delay, run_at, gives_up)
 ), failed as (
   update {schema}._private_jobs as job
@@ -23,6 +23,7 @@ with failure as (
   from failure
   where job.id = failure.id
     and job.locked_by = $1::text
+    and (job.attempts = $3::smallint or ($4::boolean and job.key is null))
   returning job.id, job.job_queue_id
 ), freed as (
   update {schema}._private_job_queues as queue

@@ -1,16 +1,17 @@
 //! Releasing: the only place that gives up a lock on a job.
 //!
 //! Completed, failed and returned jobs are written in batches, a statement a kind. Every statement checks that the
-//! job is still ours, so a worker that was taken for dead changes nothing. A batch that fails for a reason of its own
-//! is written job by job, so that one bad row does not keep the others; what is transient is tried again for ever.
-//! Nothing is told before it is written.
+//! job is still ours and at the same attempt, so a worker that was taken for dead changes nothing, not even of what it has
+//! claimed again since. A batch that fails for a reason of its own is written job by job, so that one bad row does not keep
+//! the others; what is transient is tried again for ever. Nothing is told before it is written.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
+use futures_util::future::join_all;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
@@ -21,8 +22,15 @@ use crate::event::WorkerEvent;
 use crate::job::{FIRST_TIME, LAST_TIME};
 use crate::{Error, Result, Retry};
 
-/// What is written by one statement.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What can be written by one statement: the kind, and by what the claims are known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Batch {
+    kind: Kind,
+    attempt: i16,
+    has_key: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Complete,
     Fail,
@@ -32,14 +40,15 @@ enum Kind {
     Return,
 }
 
-impl Kind {
-    fn of(finished: &Finished) -> Kind {
-        match finished.outcome {
+impl Batch {
+    fn of(finished: &Finished) -> Batch {
+        let kind = match finished.outcome {
             Outcome::Completed => Kind::Complete,
             Outcome::Failed(_) => Kind::Fail,
             Outcome::Interrupted => Kind::Interrupt,
             Outcome::NotStarted => Kind::Return,
-        }
+        };
+        Batch { kind, attempt: finished.job.attempts, has_key: finished.job.key.is_some() }
     }
 }
 
@@ -49,29 +58,20 @@ impl Kind {
 ///
 /// `in_doubt` says that these jobs may have been written already, over a connection that was lost.
 pub(crate) async fn release(shared: &Arc<Shared>, finished: Vec<Finished>, in_doubt: bool) {
-    let (mut completed, mut failed, mut interrupted, mut returned) = (vec![], vec![], vec![], vec![]);
+    let mut batches: BTreeMap<Batch, Vec<Finished>> = BTreeMap::new();
     for one in finished {
-        match Kind::of(&one) {
-            Kind::Complete => completed.push(one),
-            Kind::Fail => failed.push(one),
-            Kind::Interrupt => interrupted.push(one),
-            Kind::Return => returned.push(one),
-        }
+        batches.entry(Batch::of(&one)).or_default().push(one);
     }
-    tokio::join!(
-        release_kind(shared, Kind::Complete, completed, in_doubt),
-        release_kind(shared, Kind::Fail, failed, in_doubt),
-        release_kind(shared, Kind::Interrupt, interrupted, in_doubt),
-        release_kind(shared, Kind::Return, returned, in_doubt),
-    );
+    let written = batches.into_iter().map(|(batch, jobs)| release_batch(shared, batch, jobs, in_doubt));
+    join_all(written).await;
 }
 
-async fn release_kind(shared: &Arc<Shared>, kind: Kind, mut left: Vec<Finished>, mut in_doubt: bool) {
+async fn release_batch(shared: &Arc<Shared>, batch: Batch, mut left: Vec<Finished>, mut in_doubt: bool) {
     let mut backoff = Backoff::default();
     // After a lost connection nobody knows whether the last try was written: a job that is no longer ours then is
     // taken to be so by our own doing.
     while !left.is_empty() {
-        match write(shared, kind, &left).await {
+        match write(shared, batch, &left, in_doubt).await {
             Ok(owned) => return tell(shared, left, &owned, in_doubt),
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, jobs = left.len(), "could not release jobs, trying again");
@@ -79,7 +79,7 @@ async fn release_kind(shared: &Arc<Shared>, kind: Kind, mut left: Vec<Finished>,
             }
             Err(error) => {
                 tracing::error!(%error, jobs = left.len(), "could not release jobs, trying one by one");
-                left = release_one_by_one(shared, kind, left).await;
+                left = release_one_by_one(shared, batch, left, in_doubt).await;
             }
         }
         tokio::select! {
@@ -90,12 +90,17 @@ async fn release_kind(shared: &Arc<Shared>, kind: Kind, mut left: Vec<Finished>,
 }
 
 /// Gives back those that could not be written.
-async fn release_one_by_one(shared: &Arc<Shared>, kind: Kind, finished: Vec<Finished>) -> Vec<Finished> {
+async fn release_one_by_one(
+    shared: &Arc<Shared>,
+    batch: Batch,
+    finished: Vec<Finished>,
+    in_doubt: bool,
+) -> Vec<Finished> {
     let mut left = Vec::new();
     for one in finished {
         let one = vec![one];
-        match write(shared, kind, &one).await {
-            Ok(owned) => tell(shared, one, &owned, false),
+        match write(shared, batch, &one, in_doubt).await {
+            Ok(owned) => tell(shared, one, &owned, in_doubt),
             Err(error) => {
                 tracing::error!(%error, job = one[0].job.id, "could not release a job");
                 left.extend(one.into_iter().map(|one| without_what_is_refused(one, &error)));
@@ -124,24 +129,38 @@ fn without_what_is_refused(mut one: Finished, error: &Error) -> Finished {
 }
 
 /// One try on one connection. Gives back the ids of the jobs that were still ours.
-async fn write(shared: &Shared, kind: Kind, finished: &[Finished]) -> Result<Vec<i64>> {
+async fn write(shared: &Shared, batch: Batch, finished: &[Finished], in_doubt: bool) -> Result<Vec<i64>> {
     let client = pool::get(&shared.lane_pool, "releasing jobs").await?;
     let ids: Vec<i64> = finished.iter().map(|one| one.job.id).collect();
-    match kind {
+    let claim: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&batch.attempt, Type::INT2), (&batch.has_key, Type::BOOL)];
+    let (doing, sql, more): (_, _, Vec<(&(dyn ToSql + Sync), Type)>);
+    let (failures, delay, claimed_at);
+    match batch.kind {
         Kind::Complete => {
-            let queued = finished.iter().any(|one| one.job.job_queue_id.is_some());
-            let sql = if queued { &shared.sql.complete_claimed_queued } else { &shared.sql.complete_claimed };
-            query(shared, &client, "completing jobs", sql, &ids, &[]).await
+            let is_queued = finished.iter().any(|one| one.job.job_queue_id.is_some());
+            doing = "completing jobs";
+            sql = if is_queued { &shared.sql.complete_claimed_queued } else { &shared.sql.complete_claimed };
+            more = claim.into();
         }
         Kind::Fail => {
-            let failures = Failures::of(finished);
-            let columns = failures.parameters();
-            query(shared, &client, "failing jobs", &shared.sql.fail_claimed, &failures.ids, &columns[1..])
-                .await
+            failures = Failures::of(finished);
+            (doing, sql) = ("failing jobs", &shared.sql.fail_claimed);
+            more = claim.into_iter().chain(failures.parameters().into_iter().skip(1)).collect();
         }
-        Kind::Interrupt => give_back(shared, &client, &ids, shared.interrupted_job_retry_delay).await,
-        Kind::Return => give_back(shared, &client, &ids, Duration::ZERO).await,
+        Kind::Interrupt | Kind::Return => {
+            let is_begun = batch.kind == Kind::Interrupt;
+            delay = if is_begun { shared.interrupted_job_retry_delay.as_secs_f64() } else { 0.0 };
+            // Those that were held have no such time.
+            let times: Option<Vec<_>> = finished.iter().map(|one| one.job.locked_at).collect();
+            claimed_at = times.filter(|_| in_doubt);
+            (doing, sql) = ("returning jobs", &shared.sql.return_claimed);
+            let returning: [(&(dyn ToSql + Sync), Type); 2] =
+                [(&delay, Type::FLOAT8), (&claimed_at, Type::TIMESTAMPTZ_ARRAY)];
+            more = claim.into_iter().chain(returning).collect();
+        }
     }
+    query(shared, &client, doing, sql, &ids, &more).await
 }
 
 /// Gives back what was claimed for us by a statement whose answer was lost.
@@ -153,11 +172,6 @@ pub(crate) async fn return_unknown(shared: &Shared, known: &[i64]) -> Result<()>
         tracing::warn!(jobs = ?ids, "the answer to a claim was lost; its jobs are given back");
     }
     Ok(())
-}
-
-async fn give_back(shared: &Shared, client: &Object, ids: &[i64], delay: Duration) -> Result<Vec<i64>> {
-    let delay = delay.as_secs_f64();
-    query(shared, client, "returning jobs", &shared.sql.return_claimed, ids, &[(&delay, Type::FLOAT8)]).await
 }
 
 /// Failures as columns, an entry a job.

@@ -44,20 +44,20 @@ const STATEMENTS: [(&str, &str, &str, &str); 9] = [
     (
         "complete_claimed",
         include_str!("../../sql/queries/complete_claimed.sql"),
-        "text, bigint[]",
-        "'w', '{1,2,3}'",
+        "text, bigint[], smallint, boolean",
+        "'w', '{1,2,3}', 1, false",
     ),
     (
         "complete_claimed_queued",
         include_str!("../../sql/queries/complete_claimed_queued.sql"),
-        "text, bigint[]",
-        "'w', '{1,2,3}'",
+        "text, bigint[], smallint, boolean",
+        "'w', '{1,2,3}', 1, false",
     ),
     (
         "fail_claimed",
         include_str!("../../sql/queries/fail_claimed.sql"),
-        "text, bigint[], text[], text[], float8[], timestamptz[], boolean[]",
-        "'w', '{1}', '{no}', '{null}', '{null}', '{null}', '{false}'",
+        "text, bigint[], smallint, boolean, text[], text[], float8[], timestamptz[], boolean[]",
+        "'w', '{1}', 1, false, '{no}', '{null}', '{null}', '{null}', '{false}'",
     ),
 ];
 

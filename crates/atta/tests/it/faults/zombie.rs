@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use atta::{JobSpec, WorkerUtils};
+use atta::{JobSpec, WorkerContext, WorkerEvent, WorkerUtils};
 use serde_json::json;
 use testkit::{Database, Signal, wait_for};
 use tokio::sync::Notify;
+use tokio_postgres::Client;
 
-use super::support::{JOBS, LOCKED_JOBS, Ledger, Setup};
-use crate::worker::support::{Reports, Running};
+use super::support::{JOBS, LOCKED_JOBS, Ledger, Setup, event};
+use crate::worker::support::{Reports, Running, wait_until_empty};
 
 #[tokio::test]
 async fn a_zombie_changes_nothing_and_goes_on_working() {
@@ -75,4 +76,99 @@ async fn a_zombie_begins_none_of_the_jobs_that_it_had_claimed_ahead() {
     let runs = ledger.runs().await;
     assert_eq!(runs.iter().filter(|run| run.pid == zombie.id()).count(), 1, "{runs:?}");
     heir.stop().await.unwrap();
+}
+
+/// As if the job had been taken from the worker, and claimed by it again.
+const CLAIM_AGAIN: &str =
+    "update graphile_worker._private_jobs set attempts = attempts + 1, locked_at = now() where id = $1";
+
+/// Who has a job, and at which attempt.
+async fn claim_of(client: &Client, id: i64) -> (Option<String>, i16) {
+    let sql = "select locked_by, attempts from graphile_worker._private_jobs where id = $1";
+    let row = client.query_one(sql, &[&id]).await.expect("the job is there");
+    (row.get(0), row.get(1))
+}
+
+/// The release of a run is late, and the worker has claimed the job again meanwhile: that claim is another one.
+#[tokio::test]
+async fn a_late_release_leaves_a_later_claim_of_the_same_worker_alone() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let gate = Arc::new(Notify::new());
+    let opened = gate.clone();
+    let mut reports = Reports::new();
+    let gated = reports.task(move |ctx: WorkerContext| {
+        let opened = opened.clone();
+        async move {
+            opened.notified().await;
+            let fails: bool = ctx.payload().expect("a payload of ours");
+            if fails { Err("as planned") } else { Ok(()) }
+        }
+    });
+    let setup = Setup { is_durable: true, slots: 1, local_queue: 5, ..Setup::new(&db) };
+    let worker = setup.options().define_raw_job("gated", gated).init().await.unwrap();
+    let mut events = worker.events();
+    let worker = Running::with(worker);
+    let me = Some(worker.handle.worker_id().to_owned());
+    for fails in [false, true] {
+        for queue in [None, Some("a queue")] {
+            let spec = JobSpec { queue_name: queue.map(str::to_owned), ..JobSpec::default() };
+            let id = worker.utils.add_raw_job("gated", fails, spec).await.unwrap().id();
+            reports.next().await;
+            client.execute(CLAIM_AGAIN, &[&id]).await.unwrap();
+            gate.notify_one();
+            event(&mut events, |event| matches!(event, WorkerEvent::ClaimLost { .. }).then_some(())).await;
+            assert_eq!(claim_of(&client, id).await, (me.clone(), 2));
+            client
+                .batch_execute(
+                    "update graphile_worker._private_job_queues set locked_by = null, locked_at = null",
+                )
+                .await
+                .unwrap();
+        }
+    }
+
+    // One that was not begun is given back, unless it was claimed again.
+    worker.utils.add_raw_job("gated", false, JobSpec::default()).await.unwrap();
+    reports.next().await;
+    let first = worker.utils.add_raw_job("gated", false, JobSpec::default()).await.unwrap().id();
+    let second = worker.utils.add_raw_job("gated", false, JobSpec::default()).await.unwrap().id();
+    wait_for("both to be claimed ahead", || async {
+        let (first, second) = (claim_of(&client, first).await.0, claim_of(&client, second).await.0);
+        (first.is_some() && second.is_some()).then_some(())
+    })
+    .await;
+    client.execute(CLAIM_AGAIN, &[&first]).await.unwrap();
+    gate.notify_one();
+    worker.stop().await.unwrap();
+    assert_eq!(claim_of(&client, first).await, (me, 2));
+    assert_eq!(claim_of(&client, second).await, (None, 0));
+}
+
+/// A keyed add while it runs takes its key, and sets its attempts to the most: it is still the same claim.
+#[tokio::test]
+async fn a_job_whose_key_was_used_again_while_it_ran_is_released_all_the_same() {
+    let db = Database::migrated().await;
+    let gate = Arc::new(Notify::new());
+    let opened = gate.clone();
+    let mut reports = Reports::new();
+    let gated = reports.task(move |_| {
+        let opened = opened.clone();
+        async move { opened.notified().await }
+    });
+    let setup = Setup { is_durable: true, ..Setup::new(&db) };
+    let worker = Running::start(setup.options().define_raw_job("gated", gated)).await;
+    let keyed = || JobSpec { job_key: Some("key".to_owned()), ..JobSpec::default() };
+    let first = worker.utils.add_raw_job("gated", 1, keyed()).await.unwrap().id();
+    reports.next().await;
+    let second = worker.utils.add_raw_job("gated", 2, keyed()).await.unwrap().id();
+    assert_ne!(first, second);
+    reports.next().await;
+    for _ in 0..2 {
+        gate.notify_one();
+        tokio::task::yield_now().await;
+    }
+    gate.notify_waiters();
+    wait_until_empty(&worker.utils).await;
+    worker.stop().await.unwrap();
 }
