@@ -6,6 +6,7 @@
 //! late, is freed a little later. Only workers of that table are judged so. Everybody else's locks, Node's too, fall under
 //! Graphile's rule of four hours.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
@@ -121,29 +122,35 @@ pub(crate) async fn restore_own_objects(shared: &Shared, error: &Error) {
 }
 
 /// When Graphile's rule of four hours is applied: at some moment of the first minute, then every eight to ten
-/// minutes, so that the workers of a fleet do not do it all at once. And when who has buried others looks after them.
+/// minutes, so that the workers of a fleet do not do it all at once. And when it is looked after those who were buried: by
+/// who has buried them, after each burial, and by everybody once, since that one may be dead by then.
 pub(crate) struct SweepTimer {
     next: Instant,
-    orphans: Option<Instant>,
+    orphans: VecDeque<Instant>,
 }
 
 /// So many thresholds after a burial: a zombie may rise for one, and what it then locks must be one old.
 const LOOK_AGAIN: u32 = 3;
 
 impl SweepTimer {
-    pub(crate) fn new() -> SweepTimer {
+    pub(crate) fn new(threshold: Duration) -> SweepTimer {
         let next = Instant::now() + Duration::from_millis(fastrand::u64(0..60_000));
-        SweepTimer { next, orphans: None }
+        let mut timer = SweepTimer { next, orphans: VecDeque::new() };
+        timer.look_again_later(threshold);
+        timer
     }
 
     /// After a burial.
     pub(crate) fn look_again_later(&mut self, threshold: Duration) {
-        self.orphans = Some(Instant::now() + threshold * LOOK_AGAIN);
+        // A later one does not put off an earlier one.
+        self.orphans.push_back(Instant::now() + threshold.saturating_mul(LOOK_AGAIN));
     }
 
     pub(crate) async fn sweep_when_due(&mut self, shared: &Shared) {
-        if self.orphans.is_some_and(|time| time <= Instant::now()) {
-            self.orphans = None;
+        let now = Instant::now();
+        let due = self.orphans.partition_point(|time| *time <= now);
+        if due > 0 {
+            self.orphans.drain(..due);
             if recover(shared, &shared.sql.recover_orphans).await {
                 self.look_again_later(shared.recovery_threshold);
             }

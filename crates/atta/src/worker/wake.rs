@@ -146,7 +146,7 @@ struct Look {
 /// Looks every so often, and when asked to, until the worker has gone.
 pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: Arc<Notify>) {
     let interval = shared.poll_interval.min(shared.heartbeat_interval);
-    let mut sweep = recovery::SweepTimer::new();
+    let mut sweep = recovery::SweepTimer::new(shared.recovery_threshold);
     loop {
         let start = Instant::now();
         match look(&shared).await {

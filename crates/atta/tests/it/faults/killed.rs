@@ -30,12 +30,41 @@ impl Fleet {
     }
 }
 
-/// A statement of a worker that is buried already came through late, or it rose for a moment and claimed.
+/// A statement of a worker that is buried already came through late, or it rose for a moment and claimed. And who has buried
+/// it is dead as well, so that nobody knows that it is to be looked after.
 #[tokio::test]
-async fn what_a_worker_locked_after_its_burial_is_freed_with_the_next() {
+async fn what_a_worker_locked_after_its_burial_is_freed_by_who_comes_next() {
     let db = Database::migrated().await;
-    let setup = Setup { threshold: Duration::from_secs(1), ..Setup::new(&db) };
-    let ledger = Ledger::make(&db).await;
+    let (setup, ledger, id) = orphan(&db).await;
+    let worker = Running::start(setup.options()).await;
+    frees_the_orphan(&ledger, id).await;
+    worker.stop().await.unwrap();
+}
+
+/// Others die all the time, and each burial is followed by a look of its own.
+#[tokio::test]
+async fn what_a_worker_locked_after_its_burial_is_freed_however_many_others_die() {
+    let db = Database::migrated().await;
+    let (setup, ledger, id) = orphan(&db).await;
+    let client = db.client().await;
+    let dying = tokio::spawn(async move {
+        let sql = "insert into graphile_worker._atta_workers
+                     (id, host, pid, version, heartbeat_at, task_identifiers, slots)
+                   values ('atta-' || random(), 'gone', 1, '0', now() - interval '1 hour', '{}', 1)";
+        while client.batch_execute(sql).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    });
+    let worker = Running::start(setup.options()).await;
+    frees_the_orphan(&ledger, id).await;
+    dying.abort();
+    worker.stop().await.unwrap();
+}
+
+/// A job in a queue, both locked by a worker that was buried.
+async fn orphan(db: &Database) -> (Setup, Ledger, i64) {
+    let setup = Setup { threshold: Duration::from_secs(1), ..Setup::new(db) };
+    let ledger = Ledger::make(db).await;
     let utils = WorkerUtils::connect(&setup.url).unwrap();
     let in_line = JobSpecBuilder::new().queue_name("line").build();
     let id = utils.add_raw_job("work", json!({}), in_line).await.unwrap().id();
@@ -43,13 +72,12 @@ async fn what_a_worker_locked_after_its_burial_is_freed_with_the_next() {
                update graphile_worker._private_job_queues
                set locked_by = 'atta-dead', locked_at = now() - interval '1 minute';
                update graphile_worker._private_jobs
-               set attempts = 1, locked_by = 'atta-dead', locked_at = now() - interval '1 minute';
-               insert into graphile_worker._atta_workers
-                 (id, host, pid, version, heartbeat_at, task_identifiers, slots)
-               values ('atta-next', 'gone', 1, '0', now() - interval '1 hour', '{}', 1)";
+               set attempts = 1, locked_by = 'atta-dead', locked_at = now() - interval '1 minute'";
     ledger.client.batch_execute(sql).await.unwrap();
+    (setup, ledger, id)
+}
 
-    let worker = Running::start(setup.options()).await;
+async fn frees_the_orphan(ledger: &Ledger, id: i64) {
     let start = Instant::now();
     ledger.counted("the job to be done", JOBS, 0).await;
     assert!(start.elapsed() < Duration::from_secs(30), "that is not the sweep of every ten minutes");
@@ -57,7 +85,6 @@ async fn what_a_worker_locked_after_its_burial_is_freed_with_the_next() {
     assert_eq!((runs.len(), runs[0].attempt), (1, 2), "{runs:?}");
     assert!(runs[0].last_error.as_deref().unwrap().contains("worker atta-dead died"), "{runs:?}");
     assert_eq!(ledger.count(LOCKED_QUEUES).await, 0);
-    worker.stop().await.unwrap();
 }
 
 #[tokio::test]
