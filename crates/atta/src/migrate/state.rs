@@ -43,12 +43,8 @@ pub(super) async fn is_current(
     client: &impl GenericClient,
     schema: &Schema,
 ) -> Result<bool, tokio_postgres::Error> {
-    let (is_newest, has_our_bodies) = tokio::try_join!(
-        biased;
-        is_newest(client, schema),
-        has_our_bodies(client, schema),
-    )?;
-    Ok(is_newest && has_our_bodies)
+    // One after the other: outside of a transaction, PgBouncer may never answer the second of two that were sent at once.
+    Ok(is_newest(client, schema).await? && has_our_bodies(client, schema).await?)
 }
 
 async fn is_newest(client: &impl GenericClient, schema: &Schema) -> Result<bool, tokio_postgres::Error> {
