@@ -24,7 +24,6 @@ const SKIPPED: &[(&str, &str)] = &[
     ),
     ("roles::", "is about who logs in, and PgBouncer logs in as one user here"),
     ("cron::killed::", "takes long, on a clock that runs fast, and finds its process by its one connection"),
-    ("input::payloads::deep_json_comes_through", "waits for ever at times, which is still to be found out"),
 ];
 
 /// What is left out in transaction mode besides: there is no LISTEN, and nothing of a session lasts.

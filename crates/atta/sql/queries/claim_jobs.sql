@@ -70,7 +70,7 @@ with recursive task as materialized (
     select job.job_queue_id
     from {schema}._private_jobs as job
     where job.is_available = true
-      and job.job_queue_id is not null
+      and job.job_queue_id > (select max(near.queue_id) from near)
       and (select many.is_so from many)
       and not (select enough.is_so from enough)
     order by job.job_queue_id
@@ -90,7 +90,7 @@ with recursive task as materialized (
 ), reached (queue_id) as (
   select near.queue_id
   from near
-  where not (select many.is_so from many)
+  where not (select enough.is_so from enough)
   union all
   select waiting.queue_id
   from waiting

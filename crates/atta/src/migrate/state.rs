@@ -43,7 +43,6 @@ pub(super) async fn is_current(
     client: &impl GenericClient,
     schema: &Schema,
 ) -> Result<bool, tokio_postgres::Error> {
-    // One after the other: outside of a transaction, PgBouncer may never answer the second of two that were sent at once.
     Ok(is_newest(client, schema).await? && has_our_bodies(client, schema).await?)
 }
 

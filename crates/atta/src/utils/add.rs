@@ -47,8 +47,7 @@ impl AddJobs for tokio_postgres::Transaction<'_> {
     }
 
     async fn copy(&mut self, sql: &str, data: BytesMut) -> Result<()> {
-        let sink = self.copy_in(sql).await.map_err(|error| Error::database("adding jobs", error))?;
-        send_all(sink, data).await
+        copy(self, sql, data).await
     }
 }
 
@@ -68,8 +67,7 @@ impl AddJobs for deadpool_postgres::Transaction<'_> {
     }
 
     async fn copy(&mut self, sql: &str, data: BytesMut) -> Result<()> {
-        let sink = self.copy_in(sql).await.map_err(|error| Error::database("adding jobs", error))?;
-        send_all(sink, data).await
+        copy(self, sql, data).await
     }
 }
 
@@ -88,6 +86,19 @@ impl AddJobs for Preparing {
         let statement = prepared.map_err(|error| Error::database("adding jobs", error))?;
         texts(self.0.query(&statement, &[&argument]).await)
     }
+}
+
+/// A COPY that is refused leaves PgBouncer 1.18 with a wrong count of the answers that are still to come. What is sent
+/// before they have come, a rollback and the next statement, may then never be answered. So nothing is.
+async fn copy(transaction: &tokio_postgres::Transaction<'_>, sql: &str, data: BytesMut) -> Result<()> {
+    let copied = match transaction.copy_in(sql).await {
+        Ok(sink) => send_all(sink, data).await,
+        Err(error) => Err(Error::database("adding jobs", error)),
+    };
+    if copied.is_err() {
+        let _ = transaction.batch_execute("").await;
+    }
+    copied
 }
 
 /// In pieces, so that the connection's task can send one while the next is handed over.

@@ -36,7 +36,16 @@ impl Batch {
 
 struct Settling {
     jobs: Vec<Arc<Job>>,
-    finished: Vec<Finished>,
+    settled: Settled,
+}
+
+/// What there is to do once a batch is settled.
+#[derive(Default)]
+pub(super) struct Settled {
+    /// What ended meanwhile.
+    pub(super) finished: Vec<Finished>,
+    /// Some had not been begun, and are free now.
+    pub(super) lets_go: bool,
 }
 
 /// Where a job that ended belongs.
@@ -62,16 +71,17 @@ impl Batches {
     }
 
     /// Takes an open batch out, to be settled.
-    pub(super) fn begin_settling(&mut self, lane: u64) -> Option<Batch> {
+    pub(super) fn begin_settling(&mut self, lane: u64, lets_go: bool) -> Option<Batch> {
         let index = self.open.iter().position(|batch| batch.lane == lane)?;
         let batch = self.open.swap_remove(index);
-        self.settling.insert(lane, Settling { jobs: batch.jobs.clone(), finished: Vec::new() });
+        let settled = Settled { finished: Vec::new(), lets_go };
+        self.settling.insert(lane, Settling { jobs: batch.jobs.clone(), settled });
         Some(batch)
     }
 
-    /// Forgets a batch that is settled. Gives what ended meanwhile.
-    pub(super) fn end_settling(&mut self, lane: u64) -> Vec<Finished> {
-        self.settling.remove(&lane).map(|settling| settling.finished).unwrap_or_default()
+    /// Forgets a batch that is settled.
+    pub(super) fn end_settling(&mut self, lane: u64) -> Settled {
+        self.settling.remove(&lane).map(|settling| settling.settled).unwrap_or_default()
     }
 
     pub(super) fn keep(&mut self, lane: u64, finished: Finished) -> Kept {
@@ -81,7 +91,7 @@ impl Batches {
         }
         match self.settling.get_mut(&lane) {
             Some(settling) => {
-                settling.finished.push(finished);
+                settling.settled.finished.push(finished);
                 Kept::InBatch
             }
             None => Kept::Nowhere(finished),

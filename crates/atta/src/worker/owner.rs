@@ -108,6 +108,8 @@ pub(super) struct Owner {
     due_unknown: bool,
     /// When the next jobs are due, in order.
     next_due: VecDeque<Instant>,
+    /// Jobs were claimed since all was last asked for.
+    has_found: bool,
     /// Claims that found nothing although a job was due: others hold it.
     in_vain: Backoff,
     /// Added, as notices say, and not picked yet. When a pick brings as many, nothing else needs to be asked for: no
@@ -157,6 +159,7 @@ impl Owner {
             in_doubt: false,
             due_unknown: false,
             next_due: VecDeque::new(),
+            has_found: false,
             in_vain: Backoff::default(),
             announced: 0,
             pick_first_until: None,
@@ -170,6 +173,9 @@ impl Owner {
             // One moment for both, or what becomes due in between would be sent by neither.
             let now = Instant::now();
             self.send_lanes(now);
+            if self.asks_once_more() {
+                continue;
+            }
             if self.is_done() {
                 break;
             }
@@ -296,7 +302,9 @@ impl Owner {
             }
             Ok(Errand::Held { lane, from, picked }) => {
                 self.held.away -= 1;
-                for finished in self.batches.end_settling(lane) {
+                let settled = self.batches.end_settling(lane);
+                self.held.more |= settled.lets_go;
+                for finished in settled.finished {
                     self.on_durable_finished(finished);
                 }
                 match picked {
@@ -333,6 +341,7 @@ impl Owner {
             return;
         }
         self.in_vain = Backoff::default();
+        self.has_found = true;
         let jobs = self.give_back_known(jobs.into_iter().map(Arc::new).collect());
         self.running.extend(jobs.iter().map(|job| (job.id, job.clone())));
         self.list.push_durable(jobs);
@@ -377,6 +386,7 @@ impl Owner {
             return;
         }
         self.in_vain = Backoff::default();
+        self.has_found = true;
         let jobs = self.batches.without_known(jobs);
         self.list.push_held(&jobs, lane);
         let (began, finished) = (Instant::now(), Vec::with_capacity(jobs.len()));
@@ -403,12 +413,11 @@ impl Owner {
 
     /// Ends a batch: what has finished is written, what runs becomes durable, and the rest is free.
     fn settle(&mut self, lane: u64) {
-        let Some(batch) = self.batches.begin_settling(lane) else { return };
         let unstarted = self.list.take_held(lane);
+        let Some(batch) = self.batches.begin_settling(lane, !unstarted.is_empty()) else { return };
         let running = batch.rest(&unstarted);
         let part = batch.began.elapsed().as_secs_f64() / self.plan.hold_budget.as_secs_f64().max(0.000_001);
         self.size.learn(batch.jobs.len(), batch.finished.len(), part);
-        self.held.more |= !unstarted.is_empty();
         self.due_unknown |= batch.finished.iter().any(|one| !matches!(one.outcome, Outcome::Completed));
         self.running.extend(running.iter().map(|job| (job.id, job.clone())));
         // The lane waits for this until it is done.
@@ -589,6 +598,18 @@ impl Owner {
     /// Whether there may be due jobs.
     fn has_more(&self) -> bool {
         self.durable.more || (self.holds() && (self.held.more || self.scan.owes_start()))
+    }
+
+    /// A run until nothing is left has seen so when nothing of its own was under way any more: before, a job may have
+    /// been passed by because a batch was just letting go of it, or because its task became a slow one meanwhile.
+    fn asks_once_more(&mut self) -> bool {
+        let ends = self.mode == Mode::UntilEmpty && self.is_done() && !self.shutdown.has_begun();
+        let asks = ends && self.error.is_none() && std::mem::take(&mut self.has_found);
+        if asks {
+            self.durable.not_before = None;
+            self.wake_sources();
+        }
+        asks
     }
 
     fn is_done(&self) -> bool {

@@ -130,37 +130,33 @@ fn without_what_is_refused(mut one: Finished, error: &Error) -> Finished {
 
 /// One try on one connection. Gives back the ids of the jobs that were still ours.
 async fn write(shared: &Shared, batch: Batch, finished: &[Finished], in_doubt: bool) -> Result<Vec<i64>> {
-    let client = pool::get(&shared.lane_pool, "releasing jobs").await?;
+    let client = &pool::get(&shared.lane_pool, "releasing jobs").await?;
     let ids: Vec<i64> = finished.iter().map(|one| one.job.id).collect();
-    let claim: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&batch.attempt, Type::INT2), (&batch.has_key, Type::BOOL)];
-    let (doing, sql, more): (_, _, Vec<(&(dyn ToSql + Sync), Type)>);
-    let (failures, delay, claimed_at);
+    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+        vec![(&batch.attempt, Type::INT2), (&batch.has_key, Type::BOOL)];
     match batch.kind {
         Kind::Complete => {
             let is_queued = finished.iter().any(|one| one.job.job_queue_id.is_some());
-            doing = "completing jobs";
-            sql = if is_queued { &shared.sql.complete_claimed_queued } else { &shared.sql.complete_claimed };
-            more = claim.into();
+            let sql =
+                if is_queued { &shared.sql.complete_claimed_queued } else { &shared.sql.complete_claimed };
+            query(shared, client, "completing jobs", sql, &ids, &parameters).await
         }
         Kind::Fail => {
-            failures = Failures::of(finished);
-            (doing, sql) = ("failing jobs", &shared.sql.fail_claimed);
-            more = claim.into_iter().chain(failures.parameters().into_iter().skip(1)).collect();
+            let failures = Failures::of(finished);
+            parameters.extend(failures.parameters().into_iter().skip(1));
+            query(shared, client, "failing jobs", &shared.sql.fail_claimed, &ids, &parameters).await
         }
         Kind::Interrupt | Kind::Return => {
             let is_begun = batch.kind == Kind::Interrupt;
-            delay = if is_begun { shared.interrupted_job_retry_delay.as_secs_f64() } else { 0.0 };
+            let delay = if is_begun { shared.interrupted_job_retry_delay.as_secs_f64() } else { 0.0 };
             // Those that were held have no such time.
             let times: Option<Vec<_>> = finished.iter().map(|one| one.job.locked_at).collect();
-            claimed_at = times.filter(|_| in_doubt);
-            (doing, sql) = ("returning jobs", &shared.sql.return_claimed);
-            let returning: [(&(dyn ToSql + Sync), Type); 2] =
-                [(&delay, Type::FLOAT8), (&claimed_at, Type::TIMESTAMPTZ_ARRAY)];
-            more = claim.into_iter().chain(returning).collect();
+            let claimed_at = times.filter(|_| in_doubt);
+            parameters.push((&delay, Type::FLOAT8));
+            parameters.push((&claimed_at, Type::TIMESTAMPTZ_ARRAY));
+            query(shared, client, "returning jobs", &shared.sql.return_claimed, &ids, &parameters).await
         }
     }
-    query(shared, &client, doing, sql, &ids, &more).await
 }
 
 /// Gives back what was claimed for us by a statement whose answer was lost.

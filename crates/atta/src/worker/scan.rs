@@ -58,7 +58,7 @@ pub(crate) struct Scan {
     last_start: Option<(Instant, Duration)>,
     /// The last pick brought all that it asked for.
     is_full: bool,
-    /// None: each pick that comes back short is followed by one from the start, at once.
+    /// If not, each pick that comes back short is followed by one from the start, at once.
     rests: bool,
 }
 

@@ -97,6 +97,44 @@ async fn a_job_that_outlives_the_budget_becomes_durable_and_the_rest_stays_untou
     worker.stop().await.unwrap();
 }
 
+/// Runs jobs once, of which the first are quick and the others take a while, and counts what is left.
+async fn left_after_one_run(db: &Database, jobs: u64, takes: Duration, budget: Duration) -> i64 {
+    let task = move |ctx: atta::WorkerContext| async move {
+        if ctx.payload::<u64>().unwrap() >= 40 {
+            tokio::time::sleep(takes).await;
+        }
+    };
+    let options = options(db).concurrency(4).hold_budget(budget).define_raw_job("t", task);
+    let worker = options.init().await.unwrap();
+    let specs: Vec<RawJobSpec> =
+        (0..jobs).map(|n| RawJobSpec::new("t", n, JobSpec::default()).unwrap()).collect();
+    worker.create_utils().add_raw_jobs(&specs).await.unwrap();
+    worker.run_once().await.unwrap();
+    let client = db.client().await;
+    client.query_one("select count(*) from graphile_worker.jobs", &[]).await.unwrap().get(0)
+}
+
+/// The rest of them is no longer held, and must be claimed durably.
+#[tokio::test]
+async fn one_run_leaves_nothing_of_a_task_that_proves_slow() {
+    let db = Database::migrated().await;
+    let (takes, budget) = (Duration::from_millis(70), Duration::from_millis(100));
+    assert_eq!(left_after_one_run(&db, 80, takes, budget).await, 0);
+}
+
+/// What a batch lets go of is free when its transaction ends, and until then every pick passes it by.
+#[tokio::test]
+async fn one_run_leaves_nothing_that_was_let_go_of_slowly() {
+    let db = Database::migrated().await;
+    let sql = "create function public.dawdle() returns trigger language plpgsql as
+        $$ begin perform pg_sleep(0.05); return null; end $$;
+      create trigger dawdle after delete on graphile_worker._private_jobs
+        for each statement execute function public.dawdle()";
+    db.client().await.batch_execute(sql).await.unwrap();
+    let (takes, budget) = (Duration::from_millis(5), Duration::from_millis(20));
+    assert_eq!(left_after_one_run(&db, 120, takes, budget).await, 0);
+}
+
 /// The lane of a lost connection learns of it only when it settles. Until then its jobs are free for anybody, and if their
 /// task has become slow, our own durable claims would find them.
 #[tokio::test]

@@ -132,3 +132,41 @@ async fn ten_thousand_jobs_of_a_hundred_queues_run_in_order_one_at_a_time_each()
     let rate = 10_000.0 / time.as_secs_f64();
     println!("10,000 jobs in 100 queues: {rate:.0} jobs/s (wanted of a release build: 3,000)");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_queues_than_are_looked_at_one_by_one_run_in_order() {
+    run_in_queues(250, 4, 20, Added::BeforeTheStart).await;
+}
+
+/// More jobs than a claim looks at from the front, all of one queue that is busy: the many others are found behind them.
+#[tokio::test]
+async fn a_long_queue_that_is_busy_does_not_hide_the_others() {
+    let db = Database::migrated().await;
+    let utils = WorkerUtils::connect(&db.url()).expect("a connection string");
+    let jobs = |name: fn(usize) -> String, count| -> Vec<RawJobSpec> {
+        let spec = |n| JobSpecBuilder::new().queue_name(name(n));
+        let job = |n| RawJobSpec::new("wait", name(n), spec(n)).expect("the payload is JSON");
+        (0..count).map(job).collect()
+    };
+    let (opened, gate) = tokio::sync::watch::channel(false);
+    let task = move |ctx: WorkerContext| {
+        let mut gate = gate.clone();
+        async move {
+            if ctx.payload::<String>().is_ok_and(|name| name == "long") {
+                let _ = gate.wait_for(|is_open| *is_open).await;
+            }
+        }
+    };
+    utils.add_raw_jobs(&jobs(|_| "long".into(), 1100)).await.expect("jobs are added");
+    utils.add_raw_jobs(&jobs(|n| format!("short {n}"), 250)).await.expect("jobs are added");
+    let worker = Running::start(options(&db).concurrency(10).define_raw_job("wait", task)).await;
+    let client = db.client().await;
+    let sql = "select count(*) from graphile_worker.jobs";
+    testkit::wait_for("all but those of the long queue to be done", || async {
+        (client.query_one(sql, &[]).await.expect("a count").get::<_, i64>(0) == 1100).then_some(())
+    })
+    .await;
+    opened.send_replace(true);
+    wait_until_empty(&worker.utils).await;
+    worker.stop().await.expect("it ends in good order");
+}

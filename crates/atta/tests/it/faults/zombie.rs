@@ -5,11 +5,16 @@ use std::sync::Arc;
 use atta::{JobSpec, WorkerContext, WorkerEvent, WorkerUtils};
 use serde_json::json;
 use testkit::{Database, Signal, wait_for};
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 use tokio_postgres::Client;
 
 use super::support::{JOBS, LOCKED_JOBS, Ledger, Setup, event};
 use crate::worker::support::{Reports, Running, wait_until_empty};
+
+/// Waits at a gate that lets through one for each permit.
+async fn pass(gate: &Semaphore) {
+    gate.acquire().await.expect("the gate stays").forget();
+}
 
 #[tokio::test]
 async fn a_zombie_changes_nothing_and_goes_on_working() {
@@ -24,12 +29,12 @@ async fn a_zombie_changes_nothing_and_goes_on_working() {
     ledger.started_in(zombie.id(), 1).await;
     zombie.signal(Signal::Stop);
 
-    let gate = Arc::new(Notify::new());
+    let gate = Arc::new(Semaphore::new(0));
     let opened = gate.clone();
     let mut reports = Reports::new();
     let gated = reports.task(move |_| {
         let opened = opened.clone();
-        async move { opened.notified().await }
+        async move { pass(&opened).await }
     });
     let heir = Running::start(setup.options().define_raw_job("work", gated)).await;
     let taken_over = reports.next().await;
@@ -39,7 +44,7 @@ async fn a_zombie_changes_nothing_and_goes_on_working() {
     ledger.counted("the zombie to find its claim lost", "select count(*) from public.lost_claims", 1).await;
     let job = utils.get_job(id).await.unwrap().expect("the job is still the heir's");
     assert_eq!((job.locked_by(), job.attempts()), (Some(heir.handle.worker_id()), 2));
-    gate.notify_one();
+    gate.add_permits(1);
     ledger.counted("the heir to complete it", JOBS, 0).await;
     heir.stop().await.unwrap();
 
@@ -94,13 +99,13 @@ async fn claim_of(client: &Client, id: i64) -> (Option<String>, i16) {
 async fn a_late_release_leaves_a_later_claim_of_the_same_worker_alone() {
     let db = Database::migrated().await;
     let client = db.client().await;
-    let gate = Arc::new(Notify::new());
+    let gate = Arc::new(Semaphore::new(0));
     let opened = gate.clone();
     let mut reports = Reports::new();
     let gated = reports.task(move |ctx: WorkerContext| {
         let opened = opened.clone();
         async move {
-            opened.notified().await;
+            pass(&opened).await;
             let fails: bool = ctx.payload().expect("a payload of ours");
             if fails { Err("as planned") } else { Ok(()) }
         }
@@ -116,7 +121,7 @@ async fn a_late_release_leaves_a_later_claim_of_the_same_worker_alone() {
             let id = worker.utils.add_raw_job("gated", fails, spec).await.unwrap().id();
             reports.next().await;
             client.execute(CLAIM_AGAIN, &[&id]).await.unwrap();
-            gate.notify_one();
+            gate.add_permits(1);
             event(&mut events, |event| matches!(event, WorkerEvent::ClaimLost { .. }).then_some(())).await;
             assert_eq!(claim_of(&client, id).await, (me.clone(), 2));
             client
@@ -139,7 +144,7 @@ async fn a_late_release_leaves_a_later_claim_of_the_same_worker_alone() {
     })
     .await;
     client.execute(CLAIM_AGAIN, &[&first]).await.unwrap();
-    gate.notify_one();
+    gate.add_permits(1);
     worker.stop().await.unwrap();
     assert_eq!(claim_of(&client, first).await, (me, 2));
     assert_eq!(claim_of(&client, second).await, (None, 0));
@@ -149,12 +154,12 @@ async fn a_late_release_leaves_a_later_claim_of_the_same_worker_alone() {
 #[tokio::test]
 async fn a_job_whose_key_was_used_again_while_it_ran_is_released_all_the_same() {
     let db = Database::migrated().await;
-    let gate = Arc::new(Notify::new());
+    let gate = Arc::new(Semaphore::new(0));
     let opened = gate.clone();
     let mut reports = Reports::new();
     let gated = reports.task(move |_| {
         let opened = opened.clone();
-        async move { opened.notified().await }
+        async move { pass(&opened).await }
     });
     let setup = Setup { is_durable: true, ..Setup::new(&db) };
     let worker = Running::start(setup.options().define_raw_job("gated", gated)).await;
@@ -164,11 +169,7 @@ async fn a_job_whose_key_was_used_again_while_it_ran_is_released_all_the_same() 
     let second = worker.utils.add_raw_job("gated", 2, keyed()).await.unwrap().id();
     assert_ne!(first, second);
     reports.next().await;
-    for _ in 0..2 {
-        gate.notify_one();
-        tokio::task::yield_now().await;
-    }
-    gate.notify_waiters();
+    gate.add_permits(2);
     wait_until_empty(&worker.utils).await;
     worker.stop().await.unwrap();
 }
