@@ -74,7 +74,7 @@ const CONTENDERS: [Contender; 7] = [
     },
     Contender {
         name: ATTA_DURABLE,
-        about: "atta, `Claims::Durable`, 24 slots, in the drain with a local queue of 500",
+        about: "atta, `Claims::Durable`, 24 slots, in the drain with a local queue of 5000",
         program: Program::Rust("atta"),
         setting: "durable",
         works: &[Work::Drain, Work::Latency, Work::Late],

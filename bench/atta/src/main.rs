@@ -1,5 +1,5 @@
-//! atta's harness. Settings: `held` and `durable`, both with 24 slots; durable claims 500 jobs ahead. `fleet` is twelve
-//! workers that hold. All leave jobs with the flag `stuck` alone.
+//! atta's harness. Settings: `held` and `durable`, both with 24 slots; durable claims up to 5000 jobs ahead, as the fastest
+//! peer does. `fleet` is twelve workers that hold. All leave jobs with the flag `stuck` alone.
 
 use std::time::Instant;
 
@@ -59,7 +59,7 @@ fn options(order: &Order) -> Result<WorkerOptions> {
     match (order.setting.as_str(), order.mode) {
         ("held" | "fleet", _) => Ok(options),
         ("durable", Mode::Drain | Mode::Part) => {
-            Ok(options.claims(Claims::Durable).local_queue(LocalQueueConfig::new(500)))
+            Ok(options.claims(Claims::Durable).local_queue(LocalQueueConfig::new(5000)))
         }
         ("durable", _) => Ok(options.claims(Claims::Durable)),
         (other, _) => Err(format!("unknown setting {other:?}").into()),

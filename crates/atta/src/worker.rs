@@ -118,12 +118,7 @@ impl Worker {
         let pulse = tokio::spawn(wake::pulse(shared.clone(), wake_sender.clone(), look.clone()));
         if mode == Mode::UntilShutdown {
             if let Some(config) = &self.plan.listen {
-                company.spawn(wake::listen(
-                    shared.clone(),
-                    config.clone(),
-                    wake_sender.clone(),
-                    look.clone(),
-                ));
+                company.spawn(wake::listen(shared.clone(), config.clone(), wake_sender.clone()));
             }
             if self.plan.listen_os_shutdown_signals {
                 // Watched from here on, before the first job is claimed.

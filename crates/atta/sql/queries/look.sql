@@ -2,7 +2,7 @@
 -- many died lately, whose functions add jobs, and how long it is until each of the next jobs that it could take (in
 -- seconds, negative if one is due; none if there is none).
 -- $1 the task identifiers, $2 forbidden flags, $3 the time or null for the database's, $4 the worker, $5 the seconds
--- after which a silent worker is dead. Locks the worker's own row.
+-- after which a silent worker is dead, $6 whether to look for jobs. Locks the worker's own row.
 -- Jumps from priority to priority along jobs_main_index, and reads the first fitting jobs of each, from the first that
 -- there is: what is dead before it is walked over once.
 with recursive beat as (
@@ -19,6 +19,7 @@ with recursive beat as (
     select job.priority, job.run_at
     from {schema}._private_jobs as job
     where job.is_available = true
+      and $6::boolean
     order by job.priority, job.run_at
     limit 1
   )

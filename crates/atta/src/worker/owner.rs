@@ -218,7 +218,11 @@ impl Owner {
             self.send_durable(release, asked);
         }
         self.held.more |= self.scan.is_due(now);
-        while self.held.away < HOLDING_LANES && self.may_hold() && self.held.may_claim(now) {
+        while self.held.away < HOLDING_LANES
+            && self.may_hold()
+            && self.held.may_claim(now)
+            && self.scan.may_send()
+        {
             self.send_holding(now);
         }
         let is_quiet = !self.has_more() && self.durable.away + self.held.away == 0;

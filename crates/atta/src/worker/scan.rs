@@ -69,6 +69,12 @@ impl Scan {
         Scan { cursor, is_at_start: false, owes_start: false, last_start, is_full: false, rests }
     }
 
+    /// Not while a pick is on its way from the start and nothing is known of where it will end: another would walk the same
+    /// way beside it.
+    pub(crate) fn may_send(&self) -> bool {
+        !(self.is_at_start && self.cursor == Cursor::START)
+    }
+
     /// Where the next pick begins, which is sent by this.
     pub(crate) fn send(&mut self, now: Instant) -> Cursor {
         let is_time = !self.is_at_start && self.start_at().is_none_or(|time| time <= now);
@@ -167,6 +173,20 @@ mod tests {
         assert_eq!(scan.send(later), at(0, 5), "a longer rest");
         scan.on_error();
         assert_eq!(scan.send(now), Cursor::START, "an error may have hidden anything");
+    }
+
+    #[test]
+    fn the_first_pick_goes_alone_until_it_knows_where_it_ends() {
+        let mut scan = Scan::new(true);
+        assert!(scan.may_send());
+        scan.send(Instant::now());
+        assert!(!scan.may_send());
+        scan.on_full(at(0, 5));
+        assert!(scan.may_send(), "the next begins where it ends");
+        let mut scan = Scan::new(true);
+        scan.send(Instant::now());
+        scan.on_picked(Cursor::START, &[], false, MS);
+        assert!(scan.may_send(), "it has come back");
     }
 
     #[test]

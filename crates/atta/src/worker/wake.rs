@@ -42,18 +42,13 @@ const SUSPICIOUS_DEATHS: i64 = 2;
 const REST: u32 = 5;
 
 /// Keeps a LISTEN alive until the worker stops.
-pub(crate) async fn listen(
-    shared: Arc<Shared>,
-    settings: ConnectionSettings,
-    wakes: mpsc::Sender<Wake>,
-    look: Arc<Notify>,
-) {
+pub(crate) async fn listen(shared: Arc<Shared>, settings: ConnectionSettings, wakes: mpsc::Sender<Wake>) {
     let mut backoff = Backoff::default();
     loop {
         let failures = backoff.tries();
         shared.events.send(|| WorkerEvent::ListenConnecting { failures });
         let lost = tokio::select! {
-            lost = listen_once(&shared, &settings, &wakes, &look, &mut backoff) => lost,
+            lost = listen_once(&shared, &settings, &wakes, &mut backoff) => lost,
             () = shared.stop.cancelled() => return,
         };
         tracing::warn!(error = %lost, "LISTEN was lost; polling goes on meanwhile");
@@ -70,7 +65,6 @@ async fn listen_once(
     shared: &Shared,
     settings: &ConnectionSettings,
     wakes: &mpsc::Sender<Wake>,
-    look: &Notify,
     backoff: &mut Backoff,
 ) -> Error {
     let failed = |error| Error::database("listening for jobs", error);
@@ -90,8 +84,8 @@ async fn listen_once(
                 is_listening = true;
                 *backoff = Backoff::default();
                 shared.events.send(|| WorkerEvent::ListenStarted);
-                hint(wakes);
-                look.notify_one();
+                // What was added before is not announced to us. Its receiver lives as long as the worker does.
+                let _ = wakes.send(Wake::Hint).await;
                 continue;
             }
             message = poll_fn(|cx| connection.poll_message(cx)) => message,
@@ -143,13 +137,15 @@ struct Look {
     next_due: Vec<f64>,
 }
 
-/// Looks every so often, and when asked to, until the worker has gone.
+/// Looks every so often, and when asked to, until the worker has gone. The first time not for jobs, as that may take long,
+/// nothing is held before, and a worker that finds no job asks.
 pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: Arc<Notify>) {
     let interval = shared.poll_interval.min(shared.heartbeat_interval);
     let mut sweep = recovery::SweepTimer::new(shared.recovery_threshold);
+    let mut for_jobs = false;
     loop {
         let start = Instant::now();
-        match look(&shared).await {
+        match look(&shared, for_jobs).await {
             Ok(seen) => {
                 if shared.beats.note() {
                     tracing::warn!(
@@ -177,6 +173,7 @@ pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked:
                 hint(&wakes);
             }
         }
+        for_jobs = true;
         let rest = (start.elapsed() * REST).min(interval);
         sweep.sweep_when_due(&shared).await;
         tokio::time::sleep(rest).await;
@@ -198,7 +195,7 @@ pub(super) async fn find_nothing(shared: &Shared) -> Result<bool> {
     row.map(|row| row.get("finds_nothing")).map_err(|error| Error::database(doing, error))
 }
 
-async fn look(shared: &Shared) -> Result<Look> {
+async fn look(shared: &Shared, for_jobs: bool) -> Result<Look> {
     let client = pool::get(&shared.pulse_pool, "looking for jobs").await?;
     let forbidden = shared.forbidden_flags.now().await;
     let threshold = shared.recovery_threshold.as_secs_f64();
@@ -212,6 +209,7 @@ async fn look(shared: &Shared) -> Result<Look> {
                 (&shared.local_now(), Type::TIMESTAMPTZ),
                 (&&*shared.worker_id, Type::TEXT),
                 (&threshold, Type::FLOAT8),
+                (&for_jobs, Type::BOOL),
             ],
         )
         .await

@@ -25,8 +25,8 @@ const STATEMENTS: [(&str, &str, &str, &str); 9] = [
     (
         "look",
         include_str!("../../sql/queries/look.sql"),
-        "text[], text[], timestamptz, text, float8",
-        "'{noop}', '{}', null, 'w', 30",
+        "text[], text[], timestamptz, text, float8, boolean",
+        "'{noop}', '{}', null, 'w', 30, true",
     ),
     (
         "complete_held",
