@@ -68,11 +68,6 @@ pub struct Job {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place([u8; 6]);
 
-impl Place {
-    /// Before every row.
-    pub(crate) const FIRST: Place = Place([0; 6]);
-}
-
 impl<'a> FromSql<'a> for Place {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Place, Box<dyn std::error::Error + Sync + Send>> {
         Ok(Place(raw.try_into()?))

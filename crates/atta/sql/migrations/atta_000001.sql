@@ -23,6 +23,11 @@ create table if not exists {schema}._atta_deaths (
 );
 alter table {schema}._atta_deaths enable row level security;
 
+-- Where a pick ended, the next one begins, also among jobs of one time.
+create index if not exists _atta_jobs_no_queue_index
+  on {schema}._private_jobs (priority, run_at, id)
+  where is_available = true and job_queue_id is null;
+
 -- Finds the first job of each queue without walking over all the others.
 create index if not exists _atta_jobs_queue_index
   on {schema}._private_jobs (job_queue_id, priority, run_at, id)

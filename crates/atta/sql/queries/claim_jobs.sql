@@ -2,7 +2,7 @@
 -- $1 the worker, $2 the tasks whose queued jobs are wanted, $3 forbidden flags, $4 the time or null for the database's,
 -- $5 how many, $6 the tasks whose jobs without a queue are wanted: some of $2, as the others are held instead.
 -- Locks the queues and jobs that it takes and skips what others hold; never waits. Jobs without a queue come from
--- jobs_no_queue_index in order. For queued ones, each queue that has jobs is jumped to, and its first job read, along
+-- _atta_jobs_no_queue_index in order. For queued ones, each queue that has jobs is jumped to, and its first job read, along
 -- _atta_jobs_queue_index. That takes as long as there are queues, so if there are more than a hundred, the first jobs of
 -- all are looked at instead, along jobs_main_index; and if too few queues can be had there, all queues after all. The
 -- columns are read by their place.
@@ -20,7 +20,7 @@ with recursive task as materialized (
     and job.run_at <= coalesce($4::timestamptz, now())
     and job.task_id = any (array(select task.id from task where task.identifier = any ($6::text[])))
     and (job.flags ?| $3::text[]) is not true
-  order by job.priority, job.run_at
+  order by job.priority, job.run_at, job.id
   limit $5::bigint
   for update skip locked
 ), near (queue_id, number) as (

@@ -1,9 +1,8 @@
 -- Picks due jobs without a queue and holds them by row locks alone, until the transaction ends; nothing is written.
 -- $1 the task identifiers, $2 forbidden flags, $3 the time or null for the database's, $4 how many, $5 to $7 the
--- priority, run_at (null: before every time) and place of the last job of the pick before: rows of one time come in the
--- order of their places, so what that pick still holds is passed over without trying to lock it. Attempts are given as they will be.
+-- priority, run_at (null: before every time) and id of the last job of the pick before. Attempts are given as they will be.
 -- The columns are read by their place.
--- Locks the jobs that it gives and skips what others hold; never waits. Walks jobs_no_queue_index in order.
+-- Locks the jobs that it gives and skips what others hold; never waits. Walks _atta_jobs_no_queue_index in order.
 select
   job.id,
   job.payload,
@@ -22,7 +21,7 @@ select
 from {schema}._private_jobs as job
 where job.is_available = true
   and job.job_queue_id is null
-  and (job.priority, job.run_at, job.ctid) > ($5::smallint, coalesce($6::timestamptz, '-infinity'), $7::tid)
+  and (job.priority, job.run_at, job.id) > ($5::smallint, coalesce($6::timestamptz, '-infinity'), $7::bigint)
   and job.run_at <= coalesce($3::timestamptz, now())
   and job.task_id = any (array(
     select task.id
@@ -30,6 +29,6 @@ where job.is_available = true
     where task.identifier = any ($1::text[])
   ))
   and (job.flags ?| $2::text[]) is not true
-order by job.priority, job.run_at
+order by job.priority, job.run_at, job.id
 limit $4::bigint
 for update skip locked

@@ -11,7 +11,7 @@ select
   array(
     select relation.relname::text
     from pg_class as relation
-    where relation.relnamespace = namespace.oid and relation.relkind in ('r', 'v')
+    where relation.relnamespace = namespace.oid and relation.relkind in ('r', 'v', 'i')
   ) as relations,
   array(
     select distinct pg_get_userbyid(relation.relowner)::text

@@ -13,18 +13,18 @@ pub(super) const LOCK: &str = include_str!("../../sql/migrations/lock.sql");
 /// PostgreSQL 12 brought generated columns, which Graphile's tables have.
 const OLDEST_SERVER: i32 = 120_000;
 
-/// One of our own revisions. Its statements may be repeated: that mends a schema that lost some of its tables.
+/// One of our own revisions. Its statements may be repeated: that mends a schema that lost some of its tables and indexes.
 struct AttaRevision {
     id: i32,
     title: &'static str,
-    tables: &'static [&'static str],
+    relations: &'static [&'static str],
     template: &'static str,
 }
 
 const ATTA_REVISIONS: [AttaRevision; 1] = [AttaRevision {
     id: 1,
-    title: "our own objects: workers",
-    tables: &["_atta_workers", "_atta_deaths"],
+    title: "our own objects: workers and indexes",
+    relations: &["_atta_workers", "_atta_deaths", "_atta_jobs_no_queue_index", "_atta_jobs_queue_index"],
     template: include_str!("../../sql/migrations/atta_000001.sql"),
 }];
 
@@ -105,7 +105,7 @@ pub(super) const ATTA_REVISION: i32 = ATTA_REVISIONS.len() as i32;
 
 /// What a schema has, besides what comes with Graphile's revisions and stays.
 pub(super) fn relations() -> impl Iterator<Item = &'static str> {
-    let own = ATTA_REVISIONS.iter().flat_map(|own| own.tables).copied();
+    let own = ATTA_REVISIONS.iter().flat_map(|own| own.relations).copied();
     std::iter::once("jobs").chain(own)
 }
 
@@ -174,7 +174,7 @@ pub(super) fn plan(state: &State, schema: &Schema) -> Result<MigrationPlan> {
         ));
     }
     for own in &ATTA_REVISIONS {
-        if Some(own.id) > state.atta.newest || !own.tables.iter().all(|table| state.has(table)) {
+        if Some(own.id) > state.atta.newest || !own.relations.iter().all(|name| state.has(name)) {
             plan.steps.push(step(own.title, own.template));
         }
     }

@@ -68,7 +68,7 @@ pub(crate) fn read_cursor(row: &Row) -> Result<Cursor> {
     Ok(Cursor {
         priority: row.try_get(2).map_err(failed)?,
         run_at: Some(row.try_get(3).map_err(failed)?),
-        place: row.try_get(COLUMNS + 1).map_err(failed)?,
+        id: row.try_get(0).map_err(failed)?,
     })
 }
 

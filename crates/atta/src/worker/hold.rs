@@ -138,7 +138,7 @@ async fn pick(shared: &Shared, client: &Object, wanted: &Wanted) -> Result<Vec<R
         (&limit, Type::INT8),
         (&wanted.from.priority, Type::INT2),
         (&wanted.from.run_at, Type::TIMESTAMPTZ),
-        (&wanted.from.place, Type::TID),
+        (&wanted.from.id, Type::INT8),
     ];
     shared.prepare(client, &shared.sql.pick_jobs, &parameters).await.map_err(failed)?;
     // One round trip: both are sent before the first is answered, in this order.

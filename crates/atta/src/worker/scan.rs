@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::Job;
-use crate::job::Place;
 
 /// The rest after a pick from the start, in its own durations, while there is more behind the cursor than can be taken.
 const REST_WHILE_FULL: u32 = 20;
@@ -31,18 +30,18 @@ pub(crate) struct Cursor {
     pub(crate) priority: i16,
     /// None is before every time.
     pub(crate) run_at: Option<DateTime<Utc>>,
-    pub(crate) place: Place,
+    pub(crate) id: i64,
 }
 
 impl Cursor {
     /// Before every job.
-    pub(crate) const START: Cursor = Cursor { priority: i16::MIN, run_at: None, place: Place::FIRST };
+    pub(crate) const START: Cursor = Cursor { priority: i16::MIN, run_at: None, id: i64::MIN };
 
     /// A little before the last of the most urgent of these: what is less urgent is behind it as a whole.
     fn before_last(jobs: impl Iterator<Item = (i16, DateTime<Utc>)>) -> Option<Cursor> {
         let (priority, run_at) =
             jobs.min_by_key(|(priority, run_at)| (*priority, std::cmp::Reverse(*run_at)))?;
-        Some(Cursor { priority, run_at: run_at.checked_sub_signed(OVERLAP), place: Place::FIRST })
+        Some(Cursor { priority, run_at: run_at.checked_sub_signed(OVERLAP), id: i64::MIN })
     }
 }
 
@@ -152,7 +151,7 @@ mod tests {
     }
 
     fn at(priority: i16, ms: i64) -> Cursor {
-        Cursor { priority, run_at: Some(time(ms)), place: Place::FIRST }
+        Cursor { priority, run_at: Some(time(ms)), id: i64::MIN }
     }
 
     #[test]

@@ -13,8 +13,8 @@ const STATEMENTS: [(&str, &str, &str, &str); 9] = [
     (
         "pick_jobs",
         include_str!("../../sql/queries/pick_jobs.sql"),
-        "text[], text[], timestamptz, bigint, smallint, timestamptz, tid",
-        "'{noop}', '{}', null, 1000, -32768, null, '(0,0)'",
+        "text[], text[], timestamptz, bigint, smallint, timestamptz, bigint",
+        "'{noop}', '{}', null, 1000, -32768, null, 0",
     ),
     (
         "claim_jobs",
@@ -100,17 +100,22 @@ const HEAD: i64 = 20_000;
 const BEHIND: i64 = 30_000;
 
 async fn add(client: &Client, count: i64, priority: i16, flags: &str) {
+    add_at(client, count, priority, flags, "clock_timestamp()").await;
+}
+
+async fn add_at(client: &Client, count: i64, priority: i16, flags: &str, run_at: &str) {
     let sql = format!(
         "insert into graphile_worker._private_tasks (identifier) values ('noop') on conflict do nothing;
          insert into graphile_worker._private_jobs (task_id, priority, flags, run_at)
-         select id, {priority}, {flags}, clock_timestamp() from graphile_worker._private_tasks, generate_series(1, {count})
+         select id, {priority}, {flags}, {run_at} from graphile_worker._private_tasks, generate_series(1, {count})
          where identifier = 'noop'"
     );
     client.batch_execute(&sql).await.unwrap();
 }
 
 async fn entries_read(client: &Client) -> i64 {
-    let sql = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'jobs_no_queue_index'";
+    let sql =
+        "select idx_tup_read from pg_stat_user_indexes where indexrelname = '_atta_jobs_no_queue_index'";
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
@@ -130,7 +135,7 @@ async fn entries_read_in_a_drain(db: &Database, client: &Client) -> i64 {
     // Older servers collect these figures now and then.
     wait_for("the figures", || async {
         let entries = entries_read(client).await - before;
-        (entries >= HEAD + BEHIND).then_some(entries)
+        (entries >= BEHIND).then_some(entries)
     })
     .await
 }
@@ -160,7 +165,18 @@ async fn dead_rows_at_the_head_are_walked_over_once_and_not_by_every_pick() {
     assert_head_is_walked_over_seldom(entries_read_in_a_drain(&db, &client).await);
 }
 
-/// The same for jobs that come one by one, so that each pick takes all that there is.
+/// A bulk add gives all of its jobs one time. Those that are done stay in the index for as long as somebody may see them.
+#[tokio::test]
+async fn jobs_of_one_time_are_walked_over_once_and_not_by_every_pick() {
+    let db = Database::migrated().await;
+    let (client, pin) = (db.client().await, db.client().await);
+    pin.batch_execute("begin isolation level repeatable read; select txid_current()").await.unwrap();
+    add_at(&client, BEHIND, 0, "null", "now()").await;
+    let entries = entries_read_in_a_drain(&db, &client).await;
+    assert!(entries < 4 * BEHIND, "{entries} entries were read");
+}
+
+/// Dead rows and jobs that come one by one, so that each pick takes all that there is.
 #[tokio::test]
 async fn dead_rows_at_the_head_are_walked_over_seldom_by_picks_that_find_one_job_each() {
     const JOBS: i64 = 200;

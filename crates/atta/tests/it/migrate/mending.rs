@@ -59,10 +59,12 @@ async fn a_dropped_view_is_put_back() {
 }
 
 #[tokio::test]
-async fn dropped_tables_of_our_own_are_put_back() {
+async fn dropped_tables_and_indexes_of_our_own_are_put_back() {
     assert_mended("drop table graphile_worker._atta_migrations").await;
     assert_mended("drop table graphile_worker._atta_workers").await;
     assert_mended("drop table graphile_worker._atta_deaths").await;
+    assert_mended("drop index graphile_worker._atta_jobs_no_queue_index").await;
+    assert_mended("drop index graphile_worker._atta_jobs_queue_index").await;
     assert_mended("drop table graphile_worker._atta_migrations, graphile_worker._atta_workers").await;
     assert_mended(
         "drop table graphile_worker._atta_migrations, graphile_worker._atta_workers, graphile_worker._atta_deaths",
