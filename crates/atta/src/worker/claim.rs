@@ -13,13 +13,13 @@ use crate::job::{Flags, Place, StoredTime};
 use crate::{Error, Job, Result};
 
 /// Claims up to `limit` due jobs durably, and gives them in the order in which they are to run: queued ones of all
-/// tasks, and of these tasks also those without a queue. And how long that took, once the statement was prepared.
+/// tasks, and of these tasks also those without a queue. And when that was asked, and how long it took.
 pub(crate) async fn claim_jobs(
     shared: &Shared,
     client: &Object,
     limit: usize,
     unqueued: &[String],
-) -> Result<(Vec<Job>, Duration)> {
+) -> Result<(Vec<Job>, Instant, Duration)> {
     let failed = |error| Error::database("claiming jobs", error);
     let forbidden = shared.forbidden_flags.now().await;
     let now = shared.local_now();
@@ -33,14 +33,14 @@ pub(crate) async fn claim_jobs(
         (&unqueued, Type::TEXT_ARRAY),
     ];
     shared.prepare(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
-    let start = Instant::now();
+    let asked_at = Instant::now();
     let rows = shared.query(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
-    let took = start.elapsed();
+    let took = asked_at.elapsed();
     let jobs: Result<Vec<Job>, tokio_postgres::Error> = rows.iter().map(read_claimed).collect();
     let mut jobs = jobs.map_err(|error| Error::database("reading claimed jobs", error))?;
     // An UPDATE returns its rows in any order.
     jobs.sort_by_key(Job::order);
-    Ok((jobs, took))
+    Ok((jobs, asked_at, took))
 }
 
 /// Reads held jobs, in the order in which they are to run.

@@ -1,7 +1,7 @@
 //! Lanes: errands to the database, a few of which are on their way at a time. They act, and the owner decides.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::types::{ToSql, Type};
 
@@ -25,7 +25,7 @@ pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES;
 /// What a lane came back with.
 pub(super) enum Errand {
     /// Releases and durable claims.
-    Durable { asked: usize, claimed: Option<Result<(Vec<Job>, Duration)>> },
+    Durable { asked: usize, claimed: Option<Result<(Vec<Job>, Instant, Duration)>> },
     /// How many jobs were picked and settled, and how long the pick took.
     Held { lane: u64, from: Cursor, picked: Result<(usize, Duration)> },
     /// Gave back what a claim in doubt may have taken.

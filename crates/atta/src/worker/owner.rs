@@ -300,7 +300,7 @@ impl Owner {
                 self.reserved -= asked;
                 match claimed {
                     None => {}
-                    Some(Ok((jobs, took))) => self.on_claimed(asked, jobs, took),
+                    Some(Ok((jobs, asked_at, took))) => self.on_claimed(asked, jobs, asked_at, took),
                     Some(Err(error)) => self.on_claim_error(error, Claims::Durable),
                 }
             }
@@ -327,7 +327,7 @@ impl Owner {
         }
     }
 
-    fn on_claimed(&mut self, asked: usize, jobs: Vec<Job>, took: Duration) {
+    fn on_claimed(&mut self, asked: usize, jobs: Vec<Job>, asked_at: Instant, took: Duration) {
         self.durable.errors = Backoff::default();
         let count = jobs.len();
         self.durable.is_rich = count == asked;
@@ -348,7 +348,7 @@ impl Owner {
         self.has_found = true;
         let jobs = self.give_back_known(jobs.into_iter().map(Arc::new).collect());
         self.running.extend(jobs.iter().map(|job| (job.id, job.clone())));
-        self.list.push_durable(jobs);
+        self.list.push_durable(jobs, asked_at);
         if self.shutdown.has_begun() {
             self.give_back_unstarted();
         }
@@ -381,7 +381,7 @@ impl Owner {
         }
     }
 
-    fn on_picked(&mut self, Picked { lane, from, is_full, took, jobs, settle }: Picked) {
+    fn on_picked(&mut self, Picked { lane, from, is_full, asked_at, took, jobs, settle }: Picked) {
         self.count_picked(jobs.len(), is_full);
         self.scan.on_picked(from, &jobs, is_full, took);
         if self.shutdown.has_begun() {
@@ -392,7 +392,7 @@ impl Owner {
         self.in_vain = Backoff::default();
         self.has_found = true;
         let jobs = self.batches.without_known(jobs);
-        self.list.push_held(&jobs, lane);
+        self.list.push_held(&jobs, lane, asked_at);
         let (began, finished) = (Instant::now(), Vec::with_capacity(jobs.len()));
         let is_empty = jobs.is_empty();
         self.batches.open(Batch { lane, jobs, finished, began, settle });

@@ -123,8 +123,8 @@ impl Shared {
     }
 }
 
-/// When the database last heard from us. After a silence as long as the threshold others may have taken us for dead,
-/// and our jobs for theirs.
+/// When the database last heard from us, at the earliest: when a look was sent. After a silence as long as the threshold
+/// others may have taken us for dead, and our jobs for theirs.
 pub(crate) struct Beats {
     threshold: Duration,
     /// The last beat, and the last that came after too long a silence.
@@ -136,12 +136,12 @@ impl Beats {
         Beats { threshold, last: Mutex::new((Instant::now(), None)) }
     }
 
-    /// Notes a beat, and says whether it ends too long a silence.
-    pub(crate) fn note(&self) -> bool {
+    /// Notes a beat that was sent then and is answered now. Says whether others may have taken us for dead before.
+    pub(crate) fn note(&self, sent_at: Instant, is_registered: bool) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let is_revival = now - last.0 > self.threshold;
-        last.0 = now;
+        let is_revival = now - last.0 > self.threshold || !is_registered;
+        last.0 = sent_at;
         if is_revival {
             last.1 = Some(now);
         }
@@ -212,5 +212,37 @@ impl Statements {
             recover_orphans: schema.fill(include_str!("../../sql/queries/recover_orphans.sql")),
             sweep_stale_locks: schema.fill(include_str!("../../sql/queries/sweep_stale_locks.sql")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THRESHOLD: Duration = Duration::from_secs(30);
+
+    fn ago(seconds: u64) -> Instant {
+        Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap()
+    }
+
+    #[test]
+    fn what_was_asked_for_before_a_silence_may_be_lost_and_what_came_after_is_not() {
+        let beats = Beats::new(THRESHOLD);
+        assert!(!beats.note(ago(1), true));
+        assert!(!beats.may_have_lost(ago(40)), "we were never silent");
+        // The answer to the last look has waited for us, and so may the answer to a claim have.
+        beats.note(ago(31), true);
+        assert!(beats.may_have_lost(ago(31)));
+        assert!(!beats.may_have_lost(ago(1)));
+        assert!(beats.note(ago(0), true), "the next look tells");
+        assert!(beats.may_have_lost(ago(1)));
+        assert!(!beats.may_have_lost(Instant::now()));
+    }
+
+    #[test]
+    fn who_was_buried_may_have_lost_all() {
+        let beats = Beats::new(THRESHOLD);
+        assert!(beats.note(ago(0), false));
+        assert!(beats.may_have_lost(ago(1)));
     }
 }

@@ -34,15 +34,15 @@ struct Next {
 }
 
 impl RunList {
-    pub(crate) fn push_durable(&self, jobs: Vec<Arc<Job>>) {
-        let (now, count) = (Instant::now(), jobs.len());
-        self.lock().durable.extend(jobs.into_iter().map(|job| (job, now)));
+    /// Claimed by a statement that was sent at `asked_at`: the answer may have waited for a process that stood still.
+    pub(crate) fn push_durable(&self, jobs: Vec<Arc<Job>>, asked_at: Instant) {
+        let count = jobs.len();
+        self.lock().durable.extend(jobs.into_iter().map(|job| (job, asked_at)));
         self.announce(count);
     }
 
-    pub(crate) fn push_held(&self, jobs: &[Arc<Job>], lane: u64) {
-        let now = Instant::now();
-        self.lock().held.extend(jobs.iter().map(|job| (job.clone(), lane, now)));
+    pub(crate) fn push_held(&self, jobs: &[Arc<Job>], lane: u64, asked_at: Instant) {
+        self.lock().held.extend(jobs.iter().map(|job| (job.clone(), lane, asked_at)));
         self.announce(jobs.len());
     }
 

@@ -147,7 +147,7 @@ pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked:
         let start = Instant::now();
         match look(&shared, for_jobs).await {
             Ok(seen) => {
-                if shared.beats.note() {
+                if shared.beats.note(start, seen.is_registered) {
                     tracing::warn!(
                         "this worker was silent for so long that others may have taken over its jobs"
                     );

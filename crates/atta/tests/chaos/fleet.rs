@@ -33,6 +33,8 @@ struct Member {
     number: usize,
     process: Option<Process>,
     starts: u32,
+    /// SIGTERM was sent; whoever waited for the end may have been called off, if a violation has ended the play.
+    is_told_to_end: bool,
 }
 
 /// What happened to processes.
@@ -50,7 +52,8 @@ pub(crate) struct History {
 
 impl Fleet {
     pub(crate) fn new(folder: &Path, url: &str, ledger_url: &str) -> Fleet {
-        let member = |number| AsyncMutex::new(Member { number, process: None, starts: 0 });
+        let member =
+            |number| AsyncMutex::new(Member { number, process: None, starts: 0, is_told_to_end: false });
         Fleet {
             members: (0..WORKERS.len()).map(member).collect(),
             clock: SetClock::new(folder.join("clock")),
@@ -142,6 +145,7 @@ impl Fleet {
             return self.note_end(member).await;
         }
         process.signal(Signal::Terminate);
+        member.is_told_to_end = true;
         // It may stand still, if a violation has ended the play.
         process.signal(Signal::Continue);
         let start = Instant::now();
@@ -165,6 +169,7 @@ impl Fleet {
         let is_node = member.number == NODE;
         self.note(|history| match is_node {
             true => history.node_ends += 1,
+            false if member.is_told_to_end => {}
             false => history
                 .violations
                 .push(format!("{name} ended by itself; its log is in {}", self.folder.display())),
@@ -207,6 +212,7 @@ impl Fleet {
 
     fn start(&self, member: &mut Member) {
         member.starts += 1;
+        member.is_told_to_end = false;
         let mut command = if member.number == NODE { self.node(member) } else { self.ours(member) };
         let log = if member.number == FULL_DISK {
             File::options().write(true).open("/dev/full")
