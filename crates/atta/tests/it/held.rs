@@ -97,42 +97,53 @@ async fn a_job_that_outlives_the_budget_becomes_durable_and_the_rest_stays_untou
     worker.stop().await.unwrap();
 }
 
-/// Runs jobs once, of which the first are quick and the others take a while, and counts what is left.
-async fn left_after_one_run(db: &Database, jobs: u64, takes: Duration, budget: Duration) -> i64 {
-    let task = move |ctx: atta::WorkerContext| async move {
-        if ctx.payload::<u64>().unwrap() >= 40 {
-            tokio::time::sleep(takes).await;
-        }
-    };
-    let options = options(db).concurrency(4).hold_budget(budget).define_raw_job("t", task);
-    let worker = options.init().await.unwrap();
-    let specs: Vec<RawJobSpec> =
-        (0..jobs).map(|n| RawJobSpec::new("t", n, JobSpec::default()).unwrap()).collect();
-    worker.create_utils().add_raw_jobs(&specs).await.unwrap();
-    worker.run_once().await.unwrap();
-    let client = db.client().await;
+async fn jobs_left(client: &Client) -> i64 {
     client.query_one("select count(*) from graphile_worker.jobs", &[]).await.unwrap().get(0)
 }
 
-/// The rest of them is no longer held, and must be claimed durably.
+/// A job that takes long adds another of its task. That one is not held, as the task is known to be slow by then, and no
+/// claim but the last one can find it.
 #[tokio::test]
 async fn one_run_leaves_nothing_of_a_task_that_proves_slow() {
     let db = Database::migrated().await;
-    let (takes, budget) = (Duration::from_millis(70), Duration::from_millis(100));
-    assert_eq!(left_after_one_run(&db, 80, takes, budget).await, 0);
+    let slow = |ctx: atta::WorkerContext| async move {
+        if ctx.payload::<bool>().unwrap() {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            ctx.utils().add_raw_job("slow", false, JobSpec::default()).await.unwrap();
+        }
+    };
+    let options = quick(&db).hold_budget(Duration::from_secs(1)).define_raw_job("slow", slow);
+    let worker = options.init().await.unwrap();
+    // The first claims of a worker are durable.
+    add_quick(&worker, 200).await;
+    worker.create_utils().add_raw_job("slow", true, JobSpec::default()).await.unwrap();
+    worker.run_once().await.unwrap();
+    assert_eq!(jobs_left(&db.client().await).await, 0);
 }
 
 /// What a batch lets go of is free when its transaction ends, and until then every pick passes it by.
 #[tokio::test]
 async fn one_run_leaves_nothing_that_was_let_go_of_slowly() {
     let db = Database::migrated().await;
+    let client = db.client().await;
     let sql = "create function public.dawdle() returns trigger language plpgsql as
         $$ begin perform pg_sleep(0.05); return null; end $$;
       create trigger dawdle after delete on graphile_worker._private_jobs
         for each statement execute function public.dawdle()";
-    db.client().await.batch_execute(sql).await.unwrap();
-    let (takes, budget) = (Duration::from_millis(5), Duration::from_millis(20));
-    assert_eq!(left_after_one_run(&db, 120, takes, budget).await, 0);
+    client.batch_execute(sql).await.unwrap();
+    let task = |ctx: atta::WorkerContext| async move {
+        // Quick at first, so that batches grow; then too slow for a whole batch.
+        if ctx.payload::<u64>().unwrap() >= 40 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let options = options(&db).concurrency(4).hold_budget(Duration::from_millis(20));
+    let worker = options.define_raw_job("t", task).init().await.unwrap();
+    let specs: Vec<RawJobSpec> =
+        (0..120).map(|n| RawJobSpec::new("t", n, JobSpec::default()).unwrap()).collect();
+    worker.create_utils().add_raw_jobs(&specs).await.unwrap();
+    worker.run_once().await.unwrap();
+    assert_eq!(jobs_left(&client).await, 0);
 }
 
 /// The lane of a lost connection learns of it only when it settles. Until then its jobs are free for anybody, and if their

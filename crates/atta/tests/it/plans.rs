@@ -119,8 +119,8 @@ async fn entries_read(client: &Client) -> i64 {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// Drains what is behind the head, and counts how many entries of the index that took.
-async fn entries_read_in_a_drain(db: &Database, client: &Client) -> i64 {
+/// Drains what is behind the head, and counts how many entries of the index that took: so many at least.
+async fn entries_read_in_a_drain(db: &Database, client: &Client, least: i64) -> i64 {
     let before = entries_read(client).await;
     // The longest budget, or a busy machine would need many more picks than there are thousands of jobs.
     let options = options(db).hold_budget(Duration::from_secs(1)).add_forbidden_flag("stuck");
@@ -135,7 +135,7 @@ async fn entries_read_in_a_drain(db: &Database, client: &Client) -> i64 {
     // Older servers collect these figures now and then.
     wait_for("the figures", || async {
         let entries = entries_read(client).await - before;
-        (entries >= BEHIND).then_some(entries)
+        (entries >= least).then_some(entries)
     })
     .await
 }
@@ -151,7 +151,7 @@ async fn stuck_jobs_at_the_head_are_walked_over_once_and_not_by_every_pick() {
     let client = db.client().await;
     add(&client, HEAD, -1, "'{\"stuck\": true}'").await;
     add(&client, BEHIND, 0, "null").await;
-    assert_head_is_walked_over_seldom(entries_read_in_a_drain(&db, &client).await);
+    assert_head_is_walked_over_seldom(entries_read_in_a_drain(&db, &client, HEAD + BEHIND).await);
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn dead_rows_at_the_head_are_walked_over_once_and_not_by_every_pick() {
     add(&client, HEAD, -1, "null").await;
     client.batch_execute("delete from graphile_worker._private_jobs").await.unwrap();
     add(&client, BEHIND, 0, "null").await;
-    assert_head_is_walked_over_seldom(entries_read_in_a_drain(&db, &client).await);
+    assert_head_is_walked_over_seldom(entries_read_in_a_drain(&db, &client, HEAD + BEHIND).await);
 }
 
 /// A bulk add gives all of its jobs one time. Those that are done stay in the index for as long as somebody may see them.
@@ -172,7 +172,7 @@ async fn jobs_of_one_time_are_walked_over_once_and_not_by_every_pick() {
     let (client, pin) = (db.client().await, db.client().await);
     pin.batch_execute("begin isolation level repeatable read; select txid_current()").await.unwrap();
     add_at(&client, BEHIND, 0, "null", "now()").await;
-    let entries = entries_read_in_a_drain(&db, &client).await;
+    let entries = entries_read_in_a_drain(&db, &client, BEHIND).await;
     assert!(entries < 4 * BEHIND, "{entries} entries were read");
 }
 

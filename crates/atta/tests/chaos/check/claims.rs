@@ -16,10 +16,8 @@ pub(super) fn foreign(evidence: &Evidence, findings: &mut Findings) {
             .any(|burial| burial.worker_id == change.owner && burial.at <= change.at + TimeDelta::seconds(1));
         // By hand, as its operator has to.
         let is_unlocked = !is_ours(change) && change.instance == crate::ledger::NAME;
-        if ends_by_the_dead(evidence, change) {
-            continue;
-        }
-        if change.is_deleted || !(is_buried || is_unlocked) {
+        let is_right = !change.is_deleted && (is_buried || is_unlocked);
+        if !is_right && !is_sent_by_a_dead_node(evidence, change) {
             findings.breach(format!("ended another's claim: {change:?}"));
         }
     }
@@ -27,7 +25,7 @@ pub(super) fn foreign(evidence: &Evidence, findings: &mut Findings) {
 
 /// Graphile deletes by the id alone. What one of its workers sent before it was killed may come through after its locks
 /// were freed by hand, and end the claim of whoever has taken the job since.
-fn ends_by_the_dead(evidence: &Evidence, change: &Change) -> bool {
+fn is_sent_by_a_dead_node(evidence: &Evidence, change: &Change) -> bool {
     let end = evidence.history.ends.get(&change.instance);
     change.instance.starts_with("node") && end.is_some_and(|end| *end <= change.at)
 }
