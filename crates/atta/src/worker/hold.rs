@@ -54,7 +54,6 @@ pub(crate) struct Picked {
     pub(crate) from: Cursor,
     /// Whether there were as many as it asked for, so that there may be more.
     pub(crate) is_full: bool,
-    pub(crate) asked_at: Instant,
     pub(crate) took: Duration,
     pub(crate) jobs: Vec<Arc<Job>>,
     pub(crate) settle: oneshot::Sender<Settlement>,
@@ -81,10 +80,10 @@ pub(crate) async fn hold(
     news: &mpsc::Sender<News>,
 ) -> Result<(usize, Duration)> {
     let client = pool::get(&shared.lane_pool, "claiming jobs").await?;
-    let asked_at = Instant::now();
+    let start = Instant::now();
     let picked = match pick(shared, &client, &wanted).await {
         Ok(rows) => {
-            let took = asked_at.elapsed();
+            let took = start.elapsed();
             read(shared, &client, &rows, wanted.count, news).await.map(|jobs| (jobs, took))
         }
         Err(error) => Err(error),
@@ -105,7 +104,7 @@ pub(crate) async fn hold(
     }
     let (settle, settlement) = oneshot::channel();
     let is_full = count == wanted.count;
-    let picked = Picked { lane: wanted.lane, from: wanted.from, is_full, asked_at, took, jobs, settle };
+    let picked = Picked { lane: wanted.lane, from: wanted.from, is_full, took, jobs, settle };
     let sent = news.send(News::Picked(picked)).await;
     // Both ends are in one loop; if it is gone, so are the jobs.
     let (Ok(()), Ok(settlement)) = (sent, settlement.await) else {

@@ -381,7 +381,7 @@ impl Owner {
         }
     }
 
-    fn on_picked(&mut self, Picked { lane, from, is_full, asked_at, took, jobs, settle }: Picked) {
+    fn on_picked(&mut self, Picked { lane, from, is_full, took, jobs, settle }: Picked) {
         self.count_picked(jobs.len(), is_full);
         self.scan.on_picked(from, &jobs, is_full, took);
         if self.shutdown.has_begun() {
@@ -392,7 +392,7 @@ impl Owner {
         self.in_vain = Backoff::default();
         self.has_found = true;
         let jobs = self.batches.without_known(jobs);
-        self.list.push_held(&jobs, lane, asked_at);
+        self.list.push_held(&jobs, lane);
         let (began, finished) = (Instant::now(), Vec::with_capacity(jobs.len()));
         let is_empty = jobs.is_empty();
         self.batches.open(Batch { lane, jobs, finished, began, settle });

@@ -41,8 +41,10 @@ impl RunList {
         self.announce(count);
     }
 
-    pub(crate) fn push_held(&self, jobs: &[Arc<Job>], lane: u64, asked_at: Instant) {
-        self.lock().held.extend(jobs.iter().map(|job| (job.clone(), lane, asked_at)));
+    /// The server waits for us from its answer on, however long that took.
+    pub(crate) fn push_held(&self, jobs: &[Arc<Job>], lane: u64) {
+        let now = Instant::now();
+        self.lock().held.extend(jobs.iter().map(|job| (job.clone(), lane, now)));
         self.announce(jobs.len());
     }
 
