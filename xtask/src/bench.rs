@@ -1,7 +1,8 @@
 //! `cargo xtask bench`: the same work by atta and by its peers, in one run, in turns, on one private PostgreSQL.
 //!
-//! The harnesses are in `bench/`, outside the workspace. What they print becomes samples here; `report` makes
-//! `bench/RESULTS.md` of their medians.
+//! The harnesses are in `bench/`, outside the workspace. What they print becomes samples here, of which `report` makes
+//! `bench/RESULTS.md`. The machine may be twice as fast in one minute as in the next, so whatever is compared is measured
+//! right after one another and compared within its round; the median is that of the ratios.
 
 mod growth;
 mod report;
@@ -72,6 +73,14 @@ const CONTENDERS: [Contender; 7] = [
         setting: "held",
         works: ALL,
     },
+    // Right after what is compared with it.
+    Contender {
+        name: CEILING,
+        about: "pgbench, 2 clients, 1000 rows picked (`for update skip locked`) and deleted a transaction",
+        program: Program::Pgbench,
+        setting: "",
+        works: &[Work::Drain],
+    },
     Contender {
         name: ATTA_DURABLE,
         about: "atta, `Claims::Durable`, 24 slots, in the drain with a local queue of 5000",
@@ -107,13 +116,6 @@ const CONTENDERS: [Contender; 7] = [
         program: Program::Rust("riverqueue"),
         setting: "2000",
         works: ALL,
-    },
-    Contender {
-        name: CEILING,
-        about: "pgbench, 2 clients, 1000 rows picked (`for update skip locked`) and deleted a transaction",
-        program: Program::Pgbench,
-        setting: "",
-        works: &[Work::Drain],
     },
 ];
 
@@ -221,7 +223,7 @@ fn measure(server: &Server, options: &Options, contenders: &[Contender]) -> Resu
                     .map_err(|error| format!("{name}, {mode}: {error}"))?;
                 let list: Vec<String> = seen.iter().map(|(key, value)| format!("{key} {value:.3}")).collect();
                 say(&format!("round {round}  {mode:8} {name:24} {}", list.join("  ")));
-                samples.keep(*work, name, seen);
+                samples.keep(round, *work, name, seen);
             }
         }
     }

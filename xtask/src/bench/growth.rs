@@ -1,4 +1,4 @@
-//! How the drain goes when the table is not as one would like it: atta alone, each case beside a plain drain.
+//! How the drain goes when the table is not as one would like it: atta alone, each turn right after a plain drain.
 
 use std::process::{Child, Command, Stdio};
 
@@ -6,13 +6,16 @@ use super::server::Server;
 use super::{Program, harness, numbers, output};
 use crate::{Result, say};
 
-/// The database of all cases.
+/// The database of all cases but one.
 const DATABASE: &str = "growth";
+
+/// That of the backlog, which is filled once: five million rows take longer to write than all the rest.
+const BACKLOG: &str = "backlog";
 
 /// Jobs of a plain drain, and of each case.
 const JOBS: usize = 100_000;
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 /// A case, and the least part of the plain rate that it must reach, if there is a bar.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +24,13 @@ pub(super) struct Case {
     pub(super) bar: Option<f64>,
     setting: &'static str,
     table: Table,
-    rounds: usize,
+}
+
+/// The jobs/s of a turn, and of the plain drain before it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) plain: f64,
+    pub(super) rate: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,21 +42,14 @@ enum Table {
     Dead,
 }
 
-const PLAIN: Case = Case {
-    about: "100,000 jobs and nothing else",
-    bar: None,
-    setting: "held",
-    table: Table::Plain,
-    rounds: ROUNDS,
-};
+const PLAIN: Case =
+    Case { about: "100,000 jobs and nothing else", bar: None, setting: "held", table: Table::Plain };
 
-const CASES: [Case; 5] = [
+pub(super) const CASES: [Case; 5] = [
     Case {
         about: "the first 100,000 of a backlog of 5 million",
         bar: Some(0.8),
         table: Table::Backlog,
-        // Five million rows take longer to write than all the rest.
-        rounds: 1,
         ..PLAIN
     },
     Case {
@@ -63,40 +65,41 @@ const CASES: [Case; 5] = [
         ..PLAIN
     },
     Case { about: "12 workers with 5 connections each", setting: "fleet", ..PLAIN },
-    Case { about: "in 10,000 queues, which are claimed durably", table: Table::Queued, rounds: 1, ..PLAIN },
+    Case { about: "in 10,000 queues, which are claimed durably", table: Table::Queued, ..PLAIN },
 ];
 
-/// Every case with its rate, the plain drain first: medians.
-pub(super) fn measure(server: &Server) -> Result<Vec<(Case, f64)>> {
-    server.create_database(DATABASE)?;
-    run(server, "held", &["prepare", "0"])?;
-    let mut rates: Vec<(Case, Vec<f64>)> = Vec::new();
-    for case in std::iter::once(PLAIN).chain(CASES) {
-        rates.push((case, Vec::new()));
+/// Every case with its turns, one a round.
+pub(super) fn measure(server: &Server) -> Result<Vec<(Case, Vec<Turn>)>> {
+    for database in [DATABASE, BACKLOG] {
+        server.create_database(database)?;
+        run(server, database, "held", &["prepare", "0"])?;
     }
+    // What all turns leave of it is still that many.
+    server.fill(BACKLOG, "fill_graphile.sql", 5_000_000 + ROUNDS * JOBS)?;
+    let mut turns: Vec<(Case, Vec<Turn>)> = CASES.map(|case| (case, Vec::new())).into();
     for round in 1..=ROUNDS {
-        for (case, rates) in &mut rates {
-            if round > case.rounds {
-                continue;
-            }
-            let rate = one_turn(server, *case).map_err(|error| format!("{}: {error}", case.about))?;
-            say(&format!("round {round}  growth   {:62} {rate:.0} jobs/s", case.about));
-            rates.push(rate);
+        for (case, turns) in &mut turns {
+            let plain = drain(server, PLAIN)?;
+            let rate = drain(server, *case).map_err(|error| format!("{}: {error}", case.about))?;
+            say(&format!("round {round}  growth   {:62} {rate:.0} jobs/s, plain {plain:.0}", case.about));
+            turns.push(Turn { plain, rate });
         }
     }
-    Ok(rates.into_iter().map(|(case, rates)| (case, median(rates))).collect())
+    Ok(turns)
 }
 
-fn one_turn(server: &Server, case: Case) -> Result<f64> {
+/// Jobs a second.
+fn drain(server: &Server, case: Case) -> Result<f64> {
     let _pin = set_table(server, case.table)?;
-    let printed = run(server, case.setting, &["part", &JOBS.to_string()])?;
+    let database = if case.table == Table::Backlog { BACKLOG } else { DATABASE };
+    let printed = run(server, database, case.setting, &["part", &JOBS.to_string()])?;
     let seconds = numbers(&printed)?.into_iter().find(|(key, _)| key == "seconds");
     let (_, seconds) = seconds.ok_or_else(|| format!("the harness printed {printed:?}"))?;
     Ok(JOBS as f64 / seconds)
 }
 
-fn run(server: &Server, setting: &str, words: &[&str]) -> Result<String> {
-    output(harness(Program::Rust("atta"), setting).args(words).env("DATABASE_URL", server.url(DATABASE)))
+fn run(server: &Server, database: &str, setting: &str, words: &[&str]) -> Result<String> {
+    output(harness(Program::Rust("atta"), setting).args(words).env("DATABASE_URL", server.url(database)))
 }
 
 /// Puts the table into the state of the case, and keeps it there as long as what it gives back lives.
@@ -104,7 +107,7 @@ fn set_table(server: &Server, table: Table) -> Result<Option<Pin>> {
     let fill = |file: &str, jobs| server.fill(DATABASE, file, jobs);
     match table {
         Table::Plain => fill("fill_graphile.sql", JOBS)?,
-        Table::Backlog => fill("fill_graphile.sql", 5_000_000)?,
+        Table::Backlog => {}
         Table::Queued => fill("growth/queued.sql", JOBS)?,
         Table::Stuck => {
             fill("fill_graphile.sql", JOBS)?;
@@ -152,9 +155,4 @@ impl Drop for Pin {
         // It ends at the end of its input; if it can't be waited for, it has ended.
         let _ = self.psql.wait();
     }
-}
-
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
 }

@@ -4,39 +4,64 @@ use std::fmt::Write;
 use std::fs;
 use std::thread::available_parallelism;
 
-use super::growth::Case;
+use super::growth::{Case, Turn};
 use super::{ATTA, ATTA_DURABLE, CEILING, Contender, GRAPHILE_WORKER, Options, Program, Work, node, output};
 use crate::root;
 
 /// What was measured, in the order in which it was.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    all: Vec<(Work, &'static str, String, f64)>,
+    all: Vec<Sample>,
+    rounds: usize,
+}
+
+#[derive(Debug)]
+struct Sample {
+    round: usize,
+    work: Work,
+    contender: &'static str,
+    key: String,
+    value: f64,
 }
 
 impl Samples {
-    pub(super) fn keep(&mut self, work: Work, contender: &'static str, seen: Vec<(String, f64)>) {
-        self.all.extend(seen.into_iter().map(|(key, value)| (work, contender, key, value)));
+    pub(super) fn keep(
+        &mut self,
+        round: usize,
+        work: Work,
+        contender: &'static str,
+        seen: Vec<(String, f64)>,
+    ) {
+        self.rounds = self.rounds.max(round);
+        self.all.extend(seen.into_iter().map(|(key, value)| Sample { round, work, contender, key, value }));
+    }
+
+    fn get(&self, round: usize, work: Work, contender: &str, key: &str) -> Option<f64> {
+        let is_asked = |sample: &&Sample| {
+            (sample.round, sample.work) == (round, work) && sample.contender == contender && sample.key == key
+        };
+        self.all.iter().find(is_asked).map(|sample| sample.value)
+    }
+
+    /// What each round says, of those in which all of it was measured.
+    fn rounds(&self, of: impl Fn(usize) -> Option<f64>) -> Vec<f64> {
+        (1..=self.rounds).filter_map(of).collect()
     }
 
     /// The median over the rounds, and nothing for what was not measured.
     fn median(&self, work: Work, contender: &str, key: &str) -> Option<f64> {
-        let is_asked = |sample: &&(Work, &'static str, String, f64)| {
-            sample.0 == work && sample.1 == contender && sample.2 == key
-        };
-        let mut values: Vec<f64> = self.all.iter().filter(is_asked).map(|sample| sample.3).collect();
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        match values.len() {
-            0 => None,
-            length if length % 2 == 0 => Some((values[middle - 1] + values[middle]) / 2.0),
-            _ => Some(values[middle]),
-        }
+        median(&self.rounds(|round| self.get(round, work, contender, key)))
     }
+}
 
-    /// Jobs a second.
-    fn rate(&self, work: Work, contender: &str) -> Option<f64> {
-        self.median(work, contender, "rate")
+fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        length if length % 2 == 0 => Some((values[middle - 1] + values[middle]) / 2.0),
+        _ => Some(values[middle]),
     }
 }
 
@@ -70,7 +95,7 @@ pub(super) fn write(
     options: &Options,
     contenders: &[Contender],
     samples: &Samples,
-    growth: &[(Case, f64)],
+    growth: &[(Case, Vec<Turn>)],
     postgres: &str,
 ) -> String {
     let Options { jobs, rounds, .. } = options;
@@ -93,22 +118,33 @@ pub(super) fn write(
 }
 
 /// How the drain goes on tables that are not plain, as parts of the rate on one that is.
-fn growing(growth: &[(Case, f64)]) -> String {
-    let Some(((_, plain), cases)) = growth.split_first() else { return String::new() };
-    let mut text = format!(
-        "\n## Growth\n\natta alone, held claims, 24 slots, until 100,000 jobs have run. A plain table: {plain:.0} jobs/s.\n\n\
-         | | jobs/s | of the plain rate | bar | |\n|---|--:|--:|--:|---|\n"
+fn growing(growth: &[(Case, Vec<Turn>)]) -> String {
+    if growth.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "\n## Growth\n\natta alone, held claims, 24 slots, until 100,000 jobs have run; each turn right after one on a plain table.\n\n\
+         | | jobs/s | plain, jobs/s | of the plain rate | round by round | bar | |\n|---|--:|--:|--:|---|--:|---|\n",
     );
-    for (case, rate) in cases {
-        let part = rate / plain;
+    for (case, turns) in growth {
+        let of = |number: fn(&Turn) -> f64| turns.iter().map(number).collect::<Vec<f64>>();
+        let parts = of(|turn| turn.rate / turn.plain);
+        let Some(part) = median(&parts) else { continue };
         let (bar, verdict) = match case.bar {
             Some(bar) => (format!("at least {bar}"), verdict(part >= bar)),
             None => ("-".to_owned(), ""),
         };
+        let (rate, plain) = (whole(median(&of(|turn| turn.rate))), whole(median(&of(|turn| turn.plain))));
+        let (about, parts) = (case.about, list(&parts));
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "| {} | {rate:.0} | {part:.2} | {bar} | {verdict} |", case.about);
+        let _ = writeln!(text, "| {about} | {rate} | {plain} | {part:.2} | {parts} | {bar} | {verdict} |");
     }
     text
+}
+
+/// Numbers one after the other.
+fn list(values: &[f64]) -> String {
+    values.iter().map(|value| format!("{value:.2}")).collect::<Vec<_>>().join(", ")
 }
 
 fn verdict(is_reached: bool) -> &'static str {
@@ -122,7 +158,7 @@ fn measured(contenders: &[Contender], samples: &Samples) -> String {
     );
     for contender in contenders {
         let name = contender.name;
-        let list = |work, keys: &[&str]| {
+        let percentiles = |work, keys: &[&str]| {
             let values: Option<Vec<String>> = keys
                 .iter()
                 .map(|key| samples.median(work, name, key).map(|value| format!("{value:.1}")))
@@ -130,56 +166,60 @@ fn measured(contenders: &[Contender], samples: &Samples) -> String {
             values.map_or("-".to_owned(), |values| values.join(" / "))
         };
         let cells = [
-            whole(samples.rate(Work::Drain, name)),
+            whole(samples.median(Work::Drain, name, "rate")),
             whole(samples.median(Work::Drain, name, "wal_per_job")),
             whole(samples.median(Work::Drain, name, "peak_mb")),
-            whole(samples.rate(Work::Add, name)),
-            list(Work::Latency, &["p50", "p95", "p99", "max"]),
-            list(Work::Late, &["p50", "p99"]),
+            whole(samples.median(Work::Add, name, "rate")),
+            percentiles(Work::Latency, &["p50", "p95", "p99", "max"]),
+            percentiles(Work::Late, &["p50", "p99"]),
         ];
         text += &format!("| `{name}` | {} |\n", cells.join(" | "));
     }
     text
 }
 
+/// Each ratio is taken within a round, whose turns follow one another, and the median of these is what counts.
 fn bars(contenders: &[Contender], samples: &Samples) -> String {
-    let rate = |work, name| samples.rate(work, name);
-    let peers = contenders.iter().filter(|one| ![ATTA, ATTA_DURABLE, CEILING].contains(&one.name));
-    let fastest = peers.filter_map(|one| rate(Work::Drain, one.name)).max_by(f64::total_cmp);
-    let held = rate(Work::Drain, ATTA);
-    let against_node =
-        |work, key| ratio(samples.median(work, ATTA, key), samples.median(work, GRAPHILE_WORKER, key));
+    let ratio = |work, key: &str, ours: &str, theirs: &str| {
+        samples.rounds(|round| {
+            Some(samples.get(round, work, ours, key)? / samples.get(round, work, theirs, key)?)
+        })
+    };
+    let peers = || contenders.iter().filter(|one| ![ATTA, ATTA_DURABLE, CEILING].contains(&one.name));
+    let fastest_peer = |round| {
+        peers().filter_map(|one| samples.get(round, Work::Drain, one.name, "rate")).max_by(f64::total_cmp)
+    };
+    let against_peers = |ours| {
+        samples.rounds(|round| Some(samples.get(round, Work::Drain, ours, "rate")? / fastest_peer(round)?))
+    };
+    let against_node = |work, key| ratio(work, key, ATTA, GRAPHILE_WORKER);
+    let alone = |work, key| samples.rounds(|round| samples.get(round, work, ATTA, key));
     let rows = [
-        ("drain, held / fastest peer", ratio(held, fastest), Bar::AtLeast(4.0)),
-        ("drain, held / ceiling", ratio(held, rate(Work::Drain, CEILING)), Bar::AtLeast(0.6)),
-        ("drain, durable / fastest peer", ratio(rate(Work::Drain, ATTA_DURABLE), fastest), Bar::AtLeast(1.0)),
-        (
-            "add in one call / graphile-worker",
-            ratio(rate(Work::Add, ATTA), rate(Work::Add, GRAPHILE_WORKER)),
-            Bar::AtLeast(1.5),
-        ),
+        ("drain, held / fastest peer", against_peers(ATTA), Bar::AtLeast(4.0)),
+        ("drain, held / ceiling", ratio(Work::Drain, "rate", ATTA, CEILING), Bar::AtLeast(0.6)),
+        ("drain, durable / fastest peer", against_peers(ATTA_DURABLE), Bar::AtLeast(1.0)),
+        ("add in one call / graphile-worker", against_node(Work::Add, "rate"), Bar::AtLeast(1.5)),
         ("latency p50 / graphile-worker", against_node(Work::Latency, "p50"), Bar::AtMost(0.5)),
         ("latency p99 / graphile-worker", against_node(Work::Latency, "p99"), Bar::AtMost(1.0)),
-        ("lateness p99, ms", samples.median(Work::Late, ATTA, "p99"), Bar::AtMost(15.0)),
+        ("lateness p99, ms", alone(Work::Late, "p99"), Bar::AtMost(15.0)),
         ("WAL a job / graphile-worker", against_node(Work::Drain, "wal_per_job"), Bar::AtMost(0.5)),
-        ("peak memory in the drain, MB", samples.median(Work::Drain, ATTA, "peak_mb"), Bar::AtMost(64.0)),
+        ("peak memory in the drain, MB", alone(Work::Drain, "peak_mb"), Bar::AtMost(64.0)),
     ];
-    let mut text = String::from("\n## Against the bars\n\n| | measured | bar | |\n|---|--:|--:|---|\n");
-    for (what, value, bar) in rows {
-        let Some(value) = value else { continue };
+    let mut text = String::from(
+        "\n## Against the bars\n\nRatios within each round, and their medians.\n\n\
+         | | measured | round by round | bar | |\n|---|--:|---|--:|---|\n",
+    );
+    for (what, values, bar) in rows {
+        let Some(value) = median(&values) else { continue };
         let (bar, is_reached) = match bar {
             Bar::AtLeast(bar) => (format!("at least {bar}"), value >= bar),
             Bar::AtMost(bar) => (format!("at most {bar}"), value <= bar),
         };
-        let verdict = verdict(is_reached);
+        let (values, verdict) = (list(&values), verdict(is_reached));
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "| {what} | {value:.2} | {bar} | {verdict} |");
+        let _ = writeln!(text, "| {what} | {value:.2} | {values} | {bar} | {verdict} |");
     }
     text
-}
-
-fn ratio(ours: Option<f64>, theirs: Option<f64>) -> Option<f64> {
-    Some(ours? / theirs?)
 }
 
 fn whole(value: Option<f64>) -> String {
@@ -223,20 +263,47 @@ fn versions(contenders: &[Contender]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::CONTENDERS;
+    use super::super::growth::CASES;
     use super::*;
+
+    fn rates(contender: &'static str, rates: [f64; 3], samples: &mut Samples) {
+        for (round, rate) in (1..).zip(rates) {
+            samples.keep(round, Work::Drain, contender, vec![("rate".into(), rate)]);
+        }
+    }
 
     #[test]
     fn medians_are_of_the_rounds() {
         let mut samples = Samples::default();
-        for seconds in [3.0, 1.0, 2.0] {
-            samples.keep(
-                Work::Drain,
-                ATTA,
-                vec![("seconds".into(), seconds), ("rate".into(), 6.0 / seconds)],
-            );
-        }
-        assert_eq!(samples.rate(Work::Drain, ATTA), Some(3.0));
-        assert_eq!(samples.median(Work::Drain, ATTA, "seconds"), Some(2.0));
-        assert_eq!(samples.median(Work::Add, ATTA, "seconds"), None);
+        rates(ATTA, [6.0, 2.0, 3.0], &mut samples);
+        assert_eq!(samples.median(Work::Drain, ATTA, "rate"), Some(3.0));
+        assert_eq!(samples.median(Work::Add, ATTA, "rate"), None);
+        assert_eq!(median(&[1.0, 4.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let mut samples = Samples::default();
+        // The machine is twice as fast in one round as in another; the ratio is the same.
+        rates(ATTA, [80.0, 40.0, 20.0], &mut samples);
+        rates(CEILING, [100.0, 50.0, 25.0], &mut samples);
+        rates(GRAPHILE_WORKER, [8.0, 1.0, 4.0], &mut samples);
+        rates("riverqueue", [1.0, 8.0, 1.0], &mut samples);
+        let text = bars(&CONTENDERS, &samples);
+        assert!(
+            text.contains("| drain, held / ceiling | 0.80 | 0.80, 0.80, 0.80 | at least 0.6 | reached |"),
+            "{text}"
+        );
+        assert!(text.contains("| drain, held / fastest peer | 5.00 | 10.00, 5.00, 5.00 |"), "{text}");
+        assert!(!text.contains("durable"), "what was not measured is not there: {text}");
+    }
+
+    #[test]
+    fn growth_is_told_by_the_turns_side_by_side() {
+        let case = CASES[0];
+        let turns = [(200.0, 100.0), (100.0, 90.0), (50.0, 50.0)].map(|(plain, rate)| Turn { plain, rate });
+        let text = growing(&[(case, turns.into())]);
+        assert!(text.contains("| 90 | 100 | 0.90 | 0.50, 0.90, 1.00 | at least 0.8 | reached |"), "{text}");
     }
 }

@@ -4,8 +4,8 @@
 -- Locks the queues and jobs that it takes and skips what others hold; never waits. Jobs without a queue come from
 -- _atta_jobs_no_queue_index in order. For queued ones, each queue that has jobs is jumped to, and its first job read, along
 -- _atta_jobs_queue_index. That takes as long as there are queues, so if there are more than a hundred, the first jobs of
--- all are looked at instead, along jobs_main_index; and if too few queues can be had there, all queues after all. The
--- columns are read by their place.
+-- all are looked at one by one, along jobs_main_index, and those that are the first of a free queue are taken; if they are
+-- too few among a thousand, all queues after all. The columns are read by their place.
 with recursive task as materialized (
   select task.id, task.identifier
   from {schema}._private_tasks as task
@@ -47,24 +47,50 @@ with recursive task as materialized (
 ), many as materialized (
   select count(near.queue_id) > 100 as is_so
   from near
-), first as materialized (
-  select job.id, job.job_queue_id, job.priority, job.run_at, job.task_id, job.flags
-  from {schema}._private_jobs as job
-  where job.is_available = true
-    and job.run_at <= coalesce($4::timestamptz, now())
-    and (select many.is_so from many)
-  order by job.priority, job.run_at
-  limit 1000
-), quick_head as materialized (
-  select distinct on (first.job_queue_id) first.id, first.job_queue_id, first.priority, first.run_at
-  from first
-  join {schema}._private_job_queues as queue on queue.id = first.job_queue_id and queue.is_available = true
-  where first.task_id = any (array(select task.id from task))
-    and (first.flags ?| $3::text[]) is not true
-  order by first.job_queue_id, first.priority, first.run_at, first.id
+), quick as materialized (
+  select head.id, queue.id as queue_id, queue.queue_name
+  from (
+    select first.id, first.job_queue_id
+    from (
+      select job.id, job.job_queue_id, job.priority, job.run_at, job.task_id, job.flags
+      from {schema}._private_jobs as job
+      where job.is_available = true
+        and job.run_at <= coalesce($4::timestamptz, now())
+        and (select many.is_so from many)
+      order by job.priority, job.run_at
+      limit 1000
+    ) as first
+    where first.job_queue_id is not null
+      and first.task_id = any (array(select task.id from task))
+      and (first.flags ?| $3::text[]) is not true
+      -- From here backwards: it is at once seen of all but the first that they are not the first.
+      and (
+        select job.id
+        from {schema}._private_jobs as job
+        where job.is_available = true
+          and job.job_queue_id = first.job_queue_id
+          and (job.priority, job.run_at, job.id) < (first.priority, first.run_at, first.id)
+          and job.run_at <= coalesce($4::timestamptz, now())
+          and job.task_id = any (array(select task.id from task))
+          and (job.flags ?| $3::text[]) is not true
+        order by job.priority desc, job.run_at desc, job.id desc
+        limit 1
+      ) is null
+    -- A fence: only the queues of such jobs are locked.
+    offset 0
+  ) as head
+  cross join lateral (
+    select queue.id, queue.queue_name
+    from {schema}._private_job_queues as queue
+    where queue.id = head.job_queue_id
+      and queue.is_available = true
+    limit 1
+    for update skip locked
+  ) as queue
+  limit $5::bigint
 ), enough as materialized (
-  select count(*) >= least($5::bigint, 100) as is_so
-  from quick_head
+  select count(*) as count, count(*) >= least($5::bigint, 100) as is_so
+  from quick
 ), waiting (queue_id) as (
   (
     select job.job_queue_id
@@ -94,39 +120,49 @@ with recursive task as materialized (
   union all
   select waiting.queue_id
   from waiting
-), head as (
-  select quick_head.id, quick_head.job_queue_id, quick_head.priority, quick_head.run_at
-  from quick_head
-  where (select enough.is_so from enough)
-  union all
-  select next.id, reached.queue_id, next.priority, next.run_at
-  from reached
-  join {schema}._private_job_queues as queue on queue.id = reached.queue_id and queue.is_available = true
+), thorough as materialized (
+  select head.id, queue.id as queue_id, queue.queue_name
+  from (
+    select next.id, reached.queue_id
+    from reached
+    join {schema}._private_job_queues as queue on queue.id = reached.queue_id and queue.is_available = true
+    cross join lateral (
+      select job.id, job.priority, job.run_at
+      from {schema}._private_jobs as job
+      where job.is_available = true
+        and job.job_queue_id = reached.queue_id
+        and job.run_at <= coalesce($4::timestamptz, now())
+        and job.task_id = any (array(select task.id from task))
+        and (job.flags ?| $3::text[]) is not true
+      order by job.priority, job.run_at, job.id
+      limit 1
+    ) as next
+    where reached.queue_id <> all (array(select quick.queue_id from quick))
+    order by next.priority, next.run_at, next.id
+  ) as head
+  -- One by one in this order, until there are enough: a join would read all queues first.
   cross join lateral (
-    select job.id, job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.is_available = true
-      and job.job_queue_id = reached.queue_id
-      and job.run_at <= coalesce($4::timestamptz, now())
-      and job.task_id = any (array(select task.id from task))
-      and (job.flags ?| $3::text[]) is not true
-    order by job.priority, job.run_at, job.id
+    select queue.id, queue.queue_name
+    from {schema}._private_job_queues as queue
+    where queue.id = head.queue_id
+      and queue.is_available = true
     limit 1
-  ) as next
-), free_queue as (
-  select queue.id, queue.queue_name, head.id as job_id
-  from head
-  join {schema}._private_job_queues as queue on queue.id = head.job_queue_id
-  where queue.is_available = true
-  order by head.priority, head.run_at
-  limit $5::bigint
-  for update of queue skip locked
+    for update skip locked
+  ) as queue
+  limit $5::bigint - (select enough.count from enough)
+), head as materialized (
+  select quick.id, quick.queue_id, quick.queue_name
+  from quick
+  union all
+  select thorough.id, thorough.queue_id, thorough.queue_name
+  from thorough
 ), queued as (
-  select job.id, job.priority, job.run_at, free_queue.id as queue_id, free_queue.queue_name
-  from free_queue
-  join {schema}._private_jobs as job on job.id = free_queue.job_id
+  select job.id, job.priority, job.run_at, head.queue_id, head.queue_name
+  from head
+  join {schema}._private_jobs as job on job.id = head.id
   where job.is_available = true
-    and job.job_queue_id = free_queue.id
+    -- Not by an index: it would read all jobs of the queue.
+    and job.job_queue_id is not distinct from head.queue_id
     and job.run_at <= coalesce($4::timestamptz, now())
   for update of job skip locked
 ), taken as (

@@ -280,10 +280,14 @@ impl Owner {
     }
 
     /// How many jobs may be claimed durably now: as many as there is room for, and none before half of the local queue
-    /// has gone, since few at a time cost almost as much as many.
+    /// has gone, since few at a time cost almost as much as many. After a claim that found less than it asked for, none
+    /// before all of it has gone: what has become free meanwhile, as queues do with each release, can't begin sooner.
     fn room(&self, now: Instant) -> usize {
         let pick_first = self.pick_first_until.is_some_and(|time| time > now);
         if !self.durable.may_claim(now) || pick_first || self.shutdown.has_begun() || self.error.is_some() {
+            return 0;
+        }
+        if !self.durable.is_rich && self.running.len() > self.shared.slots {
             return 0;
         }
         let ahead = self.plan.local_queue_size();

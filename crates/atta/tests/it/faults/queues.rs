@@ -1,10 +1,11 @@
 //! Named queues under load: in order, and never two jobs of one at a time.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use atta::{JobSpecBuilder, RawJobSpec, WorkerContext, WorkerEvent, WorkerUtils};
+use atta::{JobSpecBuilder, LocalQueueConfig, RawJobSpec, WorkerContext, WorkerEvent, WorkerUtils};
 use serde::{Deserialize, Serialize};
 use testkit::Database;
 
@@ -24,6 +25,8 @@ struct Line {
     next: AtomicU64,
 }
 
+type LineStep = Pin<Box<dyn Future<Output = atta::Result<()>> + Send>>;
+
 /// All queues of a test, and what went wrong in them.
 struct Lines {
     lines: Vec<Line>,
@@ -32,6 +35,17 @@ struct Lines {
 }
 
 impl Lines {
+    fn task(self: &Arc<Lines>) -> impl Fn(WorkerContext) -> LineStep + Clone + Send + Sync + 'static {
+        let lines = self.clone();
+        move |ctx| Box::pin(lines.clone().step(ctx))
+    }
+
+    fn assert_in_order(&self, jobs: u64) {
+        assert_eq!(self.overlaps.load(Ordering::SeqCst), 0, "two jobs of a queue at a time");
+        assert_eq!(self.out_of_order.load(Ordering::SeqCst), 0, "jobs out of order");
+        assert!(self.lines.iter().all(|line| line.next.load(Ordering::SeqCst) == jobs), "each ran");
+    }
+
     fn new(count: usize) -> Arc<Lines> {
         let lines = (0..count).map(|_| Line::default()).collect();
         Arc::new(Lines { lines, overlaps: AtomicUsize::new(0), out_of_order: AtomicUsize::new(0) })
@@ -77,10 +91,7 @@ async fn run_in_queues(queues: usize, jobs: u64, slots: usize, added: Added) -> 
     if added == Added::BeforeTheStart {
         add().await;
     }
-    let task = {
-        let lines = lines.clone();
-        move |ctx: WorkerContext| lines.clone().step(ctx)
-    };
+    let task = lines.task();
     // Whatever waits for a poll shows.
     let rarely = Duration::from_secs(3600);
     let options =
@@ -109,9 +120,7 @@ async fn run_in_queues(queues: usize, jobs: u64, slots: usize, added: Added) -> 
     for worker in workers {
         worker.stop().await.expect("it ends in good order");
     }
-    assert_eq!(lines.overlaps.load(Ordering::SeqCst), 0, "two jobs of a queue at a time");
-    assert_eq!(lines.out_of_order.load(Ordering::SeqCst), 0, "jobs out of order");
-    assert!(lines.lines.iter().all(|line| line.next.load(Ordering::SeqCst) == jobs), "each ran");
+    lines.assert_in_order(jobs);
     time
 }
 
@@ -169,4 +178,84 @@ async fn a_long_queue_that_is_busy_does_not_hide_the_others() {
     opened.send_replace(true);
     wait_until_empty(&worker.utils).await;
     worker.stop().await.expect("it ends in good order");
+}
+
+/// Jobs of so many queues by SQL, all of one time, those that come last stored first.
+async fn add_backwards(db: &Database, queues: usize, jobs: u64, flags_of_the_first: &str) {
+    let sql = format!(
+        "insert into graphile_worker._private_tasks (identifier) values ('step');
+         insert into graphile_worker._private_job_queues (queue_name)
+         select 'queue ' || queue from generate_series(0, {queues} - 1) as queue;
+         insert into graphile_worker._private_jobs (id, task_id, job_queue_id, payload, flags)
+         overriding system value
+         select 1 + n * {queues} + row_number() over (partition by n), task.id, queue.id,
+           json_build_object('queue', substr(queue_name, 7)::int, 'n', n),
+           case when n = 0 then {flags_of_the_first}::jsonb end
+         from graphile_worker._private_tasks as task, graphile_worker._private_job_queues as queue,
+           generate_series(0, {jobs} - 1) as n
+         order by n desc"
+    );
+    db.client().await.batch_execute(&sql).await.expect("jobs are added");
+}
+
+/// More jobs of one time than a claim looks at from the front, and those of each queue that come first stored last.
+#[tokio::test]
+async fn jobs_of_one_time_run_by_their_ids_however_they_are_stored() {
+    let (db, lines) = (Database::migrated().await, Lines::new(150));
+    add_backwards(&db, 150, 10, "null").await;
+    let worker = Running::start(options(&db).concurrency(20).define_raw_job("step", lines.task())).await;
+    wait_until_empty(&worker.utils).await;
+    worker.stop().await.expect("it ends in good order");
+    lines.assert_in_order(10);
+}
+
+#[tokio::test]
+async fn a_forbidden_job_at_the_head_of_each_of_many_queues_is_passed_by() {
+    let (db, lines) = (Database::migrated().await, Lines::new(150));
+    for line in &lines.lines {
+        line.next.store(1, Ordering::SeqCst);
+    }
+    add_backwards(&db, 150, 4, r#"'{"later": true}'"#).await;
+    let options = options(&db).concurrency(20).add_forbidden_flag("later");
+    let worker = Running::start(options.define_raw_job("step", lines.task())).await;
+    let client = db.client().await;
+    testkit::wait_for("all but the forbidden ones to be done", || async {
+        let sql = "select count(*) from graphile_worker.jobs";
+        (client.query_one(sql, &[]).await.expect("a count").get::<_, i64>(0) == 150).then_some(())
+    })
+    .await;
+    worker.stop().await.expect("it ends in good order");
+    lines.assert_in_order(4);
+}
+
+/// Each release frees a queue. If each were followed by a claim, there would be one for a few jobs each.
+#[tokio::test]
+async fn jobs_claimed_ahead_are_run_before_a_few_more_are_asked_for() {
+    let (db, lines) = (Database::migrated().await, Lines::new(150));
+    add_backwards(&db, 150, 10, "null").await;
+    let step = lines.task();
+    // Longer than a claim would need for the few that have become free.
+    let task = move |ctx| {
+        let step = step(ctx);
+        async move {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            step.await
+        }
+    };
+    let options = options(&db).concurrency(5).local_queue(LocalQueueConfig::new(500));
+    let worker = options.define_raw_job("step", task).init().await.expect("the worker starts");
+    let mut events = worker.events();
+    let counted = tokio::spawn(async move {
+        let mut claims = 0;
+        while let Some(event) = events.next().await {
+            claims += usize::from(matches!(event, WorkerEvent::ClaimStarted));
+        }
+        claims
+    });
+    let worker = Running::with(worker);
+    wait_until_empty(&worker.utils).await;
+    worker.stop().await.expect("it ends in good order");
+    lines.assert_in_order(10);
+    let claims = counted.await.expect("a count");
+    assert!(claims < 100, "{claims} claims for 1500 jobs in 150 queues");
 }
