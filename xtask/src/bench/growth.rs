@@ -12,7 +12,7 @@ const DATABASE: &str = "growth";
 /// That of the backlog, which is filled once: five million rows take longer to write than all the rest.
 const BACKLOG: &str = "backlog";
 
-/// Jobs of a plain drain, and of each case.
+/// Jobs of a plain drain, and of most cases.
 const JOBS: usize = 100_000;
 
 const ROUNDS: usize = 5;
@@ -24,6 +24,7 @@ pub(super) struct Case {
     pub(super) bar: Option<f64>,
     setting: &'static str,
     table: Table,
+    jobs: usize,
 }
 
 /// The jobs/s of a turn, and of the plain drain before it.
@@ -42,8 +43,13 @@ enum Table {
     Dead,
 }
 
-const PLAIN: Case =
-    Case { about: "100,000 jobs and nothing else", bar: None, setting: "held", table: Table::Plain };
+const PLAIN: Case = Case {
+    about: "100,000 jobs and nothing else",
+    bar: None,
+    setting: "held",
+    table: Table::Plain,
+    jobs: JOBS,
+};
 
 pub(super) const CASES: [Case; 5] = [
     Case {
@@ -65,7 +71,12 @@ pub(super) const CASES: [Case; 5] = [
         ..PLAIN
     },
     Case { about: "12 workers with 5 connections each", setting: "fleet", ..PLAIN },
-    Case { about: "in 10,000 queues, which are claimed durably", table: Table::Queued, ..PLAIN },
+    Case {
+        about: "20,000 jobs in 10,000 queues, which are claimed durably",
+        table: Table::Queued,
+        jobs: 20_000,
+        ..PLAIN
+    },
 ];
 
 /// Every case with its turns, one a round.
@@ -90,12 +101,12 @@ pub(super) fn measure(server: &Server) -> Result<Vec<(Case, Vec<Turn>)>> {
 
 /// Jobs a second.
 fn drain(server: &Server, case: Case) -> Result<f64> {
-    let _pin = set_table(server, case.table)?;
+    let _pin = set_table(server, case)?;
     let database = if case.table == Table::Backlog { BACKLOG } else { DATABASE };
-    let printed = run(server, database, case.setting, &["part", &JOBS.to_string()])?;
+    let printed = run(server, database, case.setting, &["part", &case.jobs.to_string()])?;
     let seconds = numbers(&printed)?.into_iter().find(|(key, _)| key == "seconds");
     let (_, seconds) = seconds.ok_or_else(|| format!("the harness printed {printed:?}"))?;
-    Ok(JOBS as f64 / seconds)
+    Ok(case.jobs as f64 / seconds)
 }
 
 fn run(server: &Server, database: &str, setting: &str, words: &[&str]) -> Result<String> {
@@ -103,21 +114,21 @@ fn run(server: &Server, database: &str, setting: &str, words: &[&str]) -> Result
 }
 
 /// Puts the table into the state of the case, and keeps it there as long as what it gives back lives.
-fn set_table(server: &Server, table: Table) -> Result<Option<Pin>> {
+fn set_table(server: &Server, case: Case) -> Result<Option<Pin>> {
     let fill = |file: &str, jobs| server.fill(DATABASE, file, jobs);
-    match table {
-        Table::Plain => fill("fill_graphile.sql", JOBS)?,
+    match case.table {
+        Table::Plain => fill("fill_graphile.sql", case.jobs)?,
         Table::Backlog => {}
-        Table::Queued => fill("growth/queued.sql", JOBS)?,
+        Table::Queued => fill("growth/queued.sql", case.jobs)?,
         Table::Stuck => {
-            fill("fill_graphile.sql", JOBS)?;
-            fill("growth/stuck.sql", JOBS)?;
+            fill("fill_graphile.sql", case.jobs)?;
+            fill("growth/stuck.sql", case.jobs)?;
         }
         Table::Dead => {
             fill("fill_graphile.sql", 0)?;
             let pin = Pin::set(server)?;
             fill("growth/dead.sql", 1_000_000)?;
-            fill("growth/more.sql", JOBS)?;
+            fill("growth/more.sql", case.jobs)?;
             return Ok(Some(pin));
         }
     }

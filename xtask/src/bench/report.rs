@@ -123,7 +123,7 @@ fn growing(growth: &[(Case, Vec<Turn>)]) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "\n## Growth\n\natta alone, held claims, 24 slots, until 100,000 jobs have run; each turn right after one on a plain table.\n\n\
+        "\n## Growth\n\natta alone, held claims, 24 slots, until 100,000 jobs have run or as many as are named; each turn right after one on a plain table.\n\n\
          | | jobs/s | plain, jobs/s | of the plain rate | round by round | bar | |\n|---|--:|--:|--:|---|--:|---|\n",
     );
     for (case, turns) in growth {
