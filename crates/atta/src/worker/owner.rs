@@ -94,6 +94,8 @@ pub(super) struct Owner {
     reserved: usize,
     /// Back from a slot and not yet on a lane.
     to_release: Vec<Finished>,
+    /// A release has made something due, or will: the next job of a queue, or the same job.
+    has_freed: bool,
     release_at: Option<Instant>,
     news_sender: mpsc::Sender<News>,
     news: mpsc::Receiver<News>,
@@ -147,6 +149,7 @@ impl Owner {
             held: Source { more: true, ..Source::default() },
             running: HashMap::new(),
             reserved: 0,
+            has_freed: false,
             to_release: Vec::new(),
             release_at: None,
             news_sender,
@@ -204,6 +207,11 @@ impl Owner {
                 self.lanes.spawn(lanes::clear_up(self.shared.clone(), known));
             }
             return;
+        }
+        // If the last claim found less than it asked for, this is all that there may be, and can't begin before what was
+        // claimed ahead: a claim for each release would bring a job or two at the price of hundreds.
+        if self.has_freed && (self.durable.is_rich || self.running.len() <= self.shared.slots) {
+            (self.has_freed, self.durable.more) = (false, true);
         }
         while self.durable.away < DURABLE_LANES {
             let is_time = self.release_at.is_some_and(|time| time <= now) || self.shutdown.has_begun();
@@ -280,14 +288,10 @@ impl Owner {
     }
 
     /// How many jobs may be claimed durably now: as many as there is room for, and none before half of the local queue
-    /// has gone, since few at a time cost almost as much as many. After a claim that found less than it asked for, none
-    /// before all of it has gone: what has become free meanwhile, as queues do with each release, can't begin sooner.
+    /// has gone, since few at a time cost almost as much as many.
     fn room(&self, now: Instant) -> usize {
         let pick_first = self.pick_first_until.is_some_and(|time| time > now);
         if !self.durable.may_claim(now) || pick_first || self.shutdown.has_begun() || self.error.is_some() {
-            return 0;
-        }
-        if !self.durable.is_rich && self.running.len() > self.shared.slots {
             return 0;
         }
         let ahead = self.plan.local_queue_size();
@@ -492,7 +496,7 @@ impl Owner {
 
     fn queue_release(&mut self, finished: Finished) {
         // Its queue is free for the next job, and one that was not completed becomes due again.
-        self.durable.more = true;
+        self.has_freed = true;
         self.held.more |= self.holds() && !matches!(finished.outcome, Outcome::Completed);
         self.due_unknown |= matches!(finished.outcome, Outcome::Failed(_) | Outcome::Interrupted);
         let time = Instant::now() + self.plan.release_delay(&finished.outcome);
@@ -605,7 +609,7 @@ impl Owner {
 
     /// Whether there may be due jobs.
     fn has_more(&self) -> bool {
-        self.durable.more || (self.holds() && (self.held.more || self.scan.owes_start()))
+        self.durable.more || self.has_freed || (self.holds() && (self.held.more || self.scan.owes_start()))
     }
 
     /// A run until nothing is left has seen so when nothing of its own was under way any more: before, a job may have
