@@ -80,8 +80,8 @@ const UNSAID: &str = "\
 - Server and workers share one machine and its cores, and talk over loopback. With a network between them round trips
   weigh more, which favours those who claim and complete many jobs at a time.
 - The disk decides what a commit costs, and with it the latency and the lateness: compare within this file only.
-- A held claim lasts as long as a short transaction. Slow jobs, and jobs in queues, are claimed durably: their speed is
-  that of the second row.
+- A held claim lasts as long as a short transaction. Slow jobs are claimed durably: their speed is that of `atta_durable`.
+  So are jobs in queues, which run one after the other besides; the last line of Growth has theirs.
 - The table is filled by plain SQL just before, so its statistics are fresh and it has no dead rows at the start.
   What comes of a backlog of millions, of stuck jobs at the head and of a pinned xmin is under Growth.
 - River keeps completed jobs, the others delete them. graphile-worker needs four processes for its best, and its
