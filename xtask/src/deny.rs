@@ -1,14 +1,15 @@
 //! What others wrote and we build in: its licences, where it comes from, and what we refuse by name.
 //!
-//! `deny.toml` says what is allowed, in the words of cargo-deny. That takes minutes to install, so what it would find in
-//! the list of dependencies alone is looked for here, by what cargo itself tells. Where it is installed, it has the last
-//! word; known holes (advisories) only it knows of, and only where it reaches their database.
+//! `deny.toml` says what is allowed, in the words of cargo-deny. `cargo xtask test` installs that, which takes minutes; so
+//! for `cargo xtask check` what it would find in the list of dependencies alone is looked for here, by what cargo itself
+//! tells. Where it is installed, it has the last word; known holes (advisories) only it knows of, and only where it reaches
+//! their database.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::{Result, cargo, root, run, say};
+use crate::{Result, cargo, install, root, run, say};
 
 pub(crate) fn check() -> Result {
     let rules = Rules::read()?;
@@ -20,23 +21,19 @@ pub(crate) fn check() -> Result {
     if !faults.is_empty() {
         return Err(format!("deny.toml does not allow:\n  {}", faults.join("\n  ")));
     }
-    if !is_installed() {
+    let Some(program) = install::find_cargo_deny() else {
         say(
             "cargo-deny is not installed, so advisories are not looked at: cargo install cargo-deny --locked",
         );
         return Ok(());
-    }
-    run(cargo().args(["deny", "check", "licenses", "bans", "sources"]))?;
-    if run(cargo().args(["deny", "fetch", "db"])).is_err() {
-        say("the database of advisories can't be reached: they are not looked at");
+    };
+    let deny = |words: &[&str]| run(Command::new(&program).args(words).current_dir(root()));
+    deny(&["check", "licenses", "bans", "sources"])?;
+    if deny(&["fetch", "db"]).is_err() {
+        say("the database of advisories can't be reached: they are NOT looked at");
         return Ok(());
     }
-    run(cargo().args(["deny", "check", "--disable-fetch", "advisories"]))
-}
-
-fn is_installed() -> bool {
-    let asked = cargo().args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    asked.is_ok_and(|status| status.success())
+    deny(&["check", "--disable-fetch", "advisories"])
 }
 
 /// A crate that is not ours.

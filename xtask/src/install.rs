@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use atta_cluster::Binaries;
 
-use crate::{Result, root, run, say};
+use crate::{Result, cargo, root, run, say};
 
 /// Installs packages and keeps their services from starting: we want programs, and nothing left running.
 const APT_SCRIPT: &str = r#"
@@ -64,6 +64,36 @@ pub(crate) fn cpp_compiler() -> Result {
         return Ok(());
     }
     packages("A C++ compiler", &["g++"])
+}
+
+/// The version that `deny.toml` is written for.
+const CARGO_DENY: &str = "cargo-deny@0.20.2";
+
+/// What knows licences by their texts, and the known holes. It is built from its source, once; not optimised, since it runs
+/// for a second. Nothing fails for want of it: most of what it looks at is looked at without it too.
+pub(crate) fn cargo_deny() {
+    if find_cargo_deny().is_some() {
+        return;
+    }
+    say("cargo-deny is missing: building it, for some minutes");
+    let mut install = cargo();
+    install.args(["install", CARGO_DENY, "--locked", "--debug", "--quiet", "--root"]).arg(tools());
+    // Symbols for a debugger would take half of the time.
+    install.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    if run(&mut install).is_err() {
+        say("cargo-deny can't be built here: texts of licences and advisories are NOT looked at");
+    }
+}
+
+/// On the PATH, or where we have put it.
+pub(crate) fn find_cargo_deny() -> Option<PathBuf> {
+    let own = tools().join("bin/cargo-deny");
+    ["cargo-deny".into(), own].into_iter().find(|program: &PathBuf| answers(&program.to_string_lossy()))
+}
+
+/// Nobody else can put a program there.
+fn tools() -> PathBuf {
+    root().join("target/tools")
 }
 
 /// What tasks in JavaScript and Python run on.

@@ -39,6 +39,7 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     install::python_packages()?;
     install::pgbouncer()?;
     install::faketime()?;
+    install::cargo_deny();
     check()?;
     let chaos = if all_postgres { None } else { Some(chaos::Beside::start()?) };
     let mut doc = cargo();

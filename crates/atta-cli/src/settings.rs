@@ -203,7 +203,10 @@ impl Fallback {
     pub(crate) fn find(file: &File) -> Fallback {
         let schema = file.schema.clone();
         // The environment names a place by other means than DATABASE_URL, and goes before both.
-        if ["PGDATABASE", "PGHOST", "PGSERVICE"].iter().any(|name| std::env::var_os(name).is_some()) {
+        if ["PGDATABASE", "PGHOST", "PGHOSTADDR", "PGSERVICE"]
+            .iter()
+            .any(|name| std::env::var_os(name).is_some())
+        {
             return Fallback { connection: None, schema, is_dev: false };
         }
         if file.connection.is_some() {

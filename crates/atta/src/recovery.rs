@@ -69,7 +69,7 @@ async fn recover(shared: &Shared, sql: &str) -> bool {
     match try_recover(shared, sql).await {
         Ok(dead) => {
             for (worker_id, job_ids) in &dead {
-                tell_recovered(shared, worker_id, job_ids).await;
+                tell_recovered(shared, worker_id, job_ids);
             }
             !dead.is_empty()
         }
@@ -101,12 +101,16 @@ async fn try_recover(shared: &Shared, sql: &str) -> Result<Vec<(String, Vec<i64>
     Ok(dead)
 }
 
-async fn tell_recovered(shared: &Shared, worker_id: &str, job_ids: &[i64]) {
+/// Hooks in a task of their own: the next beat does not wait for them.
+fn tell_recovered(shared: &Shared, worker_id: &str, job_ids: &[i64]) {
     tracing::warn!(dead = worker_id, jobs = ?job_ids, "a worker died; its jobs are free again");
     let event = WorkerEvent::WorkerRecovered { worker_id: worker_id.into(), job_ids: job_ids.into() };
     shared.events.send(|| event);
     if !shared.hooks.is_empty() {
-        shared.hooks.call("on_recovery", |hooks| hooks.on_recovery(worker_id, job_ids)).await;
+        let (hooks, worker_id, job_ids) = (shared.hooks.clone(), worker_id.to_owned(), job_ids.to_vec());
+        shared.hook_tasks.spawn(async move {
+            hooks.call("on_recovery", |it| it.on_recovery(&worker_id, &job_ids)).await;
+        });
     }
 }
 

@@ -126,7 +126,7 @@ impl Worker {
             }
             self.plan.start_cron(shared, &mut company);
         }
-        let ended = Owner::new(self, mode, wakes, look).run().await;
+        let (ended, is_clear) = Owner::new(self, mode, wakes, look).run().await;
 
         if mode == Mode::UntilShutdown {
             shared.stop.cancel();
@@ -137,7 +137,10 @@ impl Worker {
         // Aborted or panicked, it has gone.
         let _ = pulse.await;
         shutdown::finish_hooks(shared).await;
-        recovery::deregister(shared).await;
+        // What it could not give back is freed by others when they find it silent, and only then.
+        if is_clear {
+            recovery::deregister(shared).await;
+        }
         self.tell_end();
         ended
     }
@@ -151,8 +154,17 @@ impl Worker {
                 false => Ok(()),
             }
         };
-        tokio::try_join!(patience.ask(|| recovery::register(shared)), open_lanes)?;
-        Ok(())
+        let mut is_registered = false;
+        let register = async {
+            patience.ask(|| recovery::register(shared)).await?;
+            is_registered = true;
+            Ok(())
+        };
+        let ready = tokio::try_join!(register, open_lanes);
+        if ready.is_err() && is_registered {
+            recovery::deregister(shared).await;
+        }
+        ready.map(drop)
     }
 
     /// A run that finds no job needs none of what running jobs takes: no connections of its own, no registration. If

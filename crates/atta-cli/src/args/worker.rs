@@ -52,7 +52,7 @@ pub(crate) struct Run {
     )]
     pub(crate) cleanup: Vec<CleanupChoice>,
 
-    /// Connections of the pool, for tasks; the worker itself has up to six more [default: 10]
+    /// Connections of the pool, for tasks; the worker itself has up to seven more [default: 10]
     #[arg(short, long, alias = "maxPoolSize", value_name = "N", value_parser = super::at_least_one)]
     pub(crate) max_pool_size: Option<usize>,
 

@@ -185,13 +185,17 @@ impl Picker {
         table.into_iter().map(|(task, span)| (task, span.0)).collect()
     }
 
-    /// What is logged. `RUST_LOG` is what programs in Rust listen to.
+    /// What is logged. `RUST_LOG` is what programs in Rust listen to, and the others are Graphile's.
     pub(super) fn log(&mut self, file: Option<String>) -> String {
-        let variable = ["ATTA_LOG", "RUST_LOG"].into_iter().find_map(|name| {
+        let said = |name: &'static str| {
             let value = env::var(name).ok().filter(|value| !value.is_empty())?;
             Some((value, Origin::Environment(name.into())))
-        });
-        let (value, origin) = variable
+        };
+        let debug = |name| said(name).map(|(_, origin)| ("debug".to_owned(), origin));
+        let (value, origin) = ["ATTA_LOG", "RUST_LOG"]
+            .into_iter()
+            .find_map(said)
+            .or_else(|| ["GRAPHILE_LOGGER_DEBUG", "GRAPHILE_WORKER_DEBUG"].into_iter().find_map(debug))
             .or_else(|| Some((file?, Origin::File(self.file.clone()))))
             .unwrap_or_else(|| ("info".into(), Origin::Default));
         self.note("log", &value, origin);

@@ -74,6 +74,29 @@ async fn a_log_that_nobody_reads_does_not_stop_it() {
     assert_eq!(worker.ended().await.code(), Some(0));
 }
 
+/// Neither the log nor what is asked for on standard output stops at a full disk, and no answer is taken for given.
+#[tokio::test]
+async fn a_log_on_a_full_disk_does_not_stop_it() {
+    let (db, folder) = (Database::migrated().await, Folder::new());
+    folder.script("mark", "echo some text; echo more >&2; touch marked.$GRAPHILE_WORKER_JOB_ID");
+    folder.script("bad", "echo wrong >&2; exit 1");
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = folder.command(&["-c", &db.url()]);
+    let mut worker = Process::start(command.stderr(full()).stdout(full()));
+    add(&db, "bad", "").await;
+    for id in 2..=3 {
+        add(&db, "mark", "").await;
+        wait_for_file(&folder.path.join(format!("marked.{id}")), true).await;
+    }
+    let failed = "last_error is not null and attempts = 1 and locked_at is null";
+    wait_for("the failure to be written", || async { (jobs(&db, failed).await == 1).then_some(()) }).await;
+    wait_for("the others to be done", || async { (jobs(&db, "true").await == 1).then_some(()) }).await;
+    worker.signal(Signal::Terminate);
+    assert_eq!(worker.ended().await.code(), Some(0));
+    let looked = folder.command(&["jobs", "-c", &db.url()]).stdout(full()).stderr(full()).status().unwrap();
+    assert_ne!(looked.code(), Some(0), "a list that was not written");
+}
+
 #[tokio::test]
 async fn the_crontab_is_taken_up_and_makes_up_for_what_was_missed() {
     let (db, folder) = (Database::migrated().await, Folder::with_hello());

@@ -38,6 +38,10 @@ fn flags_win_over_the_environment_over_the_file_over_the_defaults() {
     assert_eq!(shown(&environment, "jobs"), (3.into(), "$ATTA_JOBS".into()));
     assert_eq!(shown(&environment, "schema"), ("from_variable".into(), "$GRAPHILE_WORKER_SCHEMA".into()));
     assert_eq!(shown(&environment, "log"), ("debug".into(), "$RUST_LOG".into()));
+    let graphile = config(&folder, &[], &[("GRAPHILE_LOGGER_DEBUG", "1")]);
+    assert_eq!(shown(&graphile, "log"), ("debug".into(), "$GRAPHILE_LOGGER_DEBUG".into()));
+    let both = config(&folder, &[], &[("GRAPHILE_LOGGER_DEBUG", "1"), ("ATTA_LOG", "warn")]);
+    assert_eq!(shown(&both, "log"), ("warn".into(), "$ATTA_LOG".into()));
 
     let flags = config(&folder, &["-j", "4", "-s", "from_flag", "--poll-interval", "100"], &variables);
     assert_eq!(shown(&flags, "jobs"), (4.into(), "--jobs".into()));

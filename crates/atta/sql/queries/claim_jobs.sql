@@ -164,6 +164,9 @@ with recursive task as materialized (
     -- Not by an index: it would read all jobs of the queue.
     and job.job_queue_id is not distinct from head.queue_id
     and job.run_at <= coalesce($4::timestamptz, now())
+    -- An add by key may have made another of it meanwhile.
+    and job.task_id = any (array(select task.id from task))
+    and (job.flags ?| $3::text[]) is not true
   for update of job skip locked
 ), taken as (
   select unqueued.id, unqueued.priority, unqueued.run_at, null::integer as queue_id, null::text as queue_name
@@ -184,9 +187,9 @@ set
   attempts = job.attempts + 1,
   locked_by = $1::text,
   locked_at = coalesce($4::timestamptz, now())
-from taken, task
+-- By nothing else: what is taken is taken, whatever its task has become since this statement began, and so is its queue.
+from taken
 where job.id = taken.id
-  and task.id = job.task_id
 returning
   job.id,
   job.payload,
@@ -200,7 +203,7 @@ returning
   job.key,
   job.revision,
   job.flags,
-  task.identifier as task_identifier,
+  (select task.identifier from {schema}._private_tasks as task where task.id = job.task_id) as task_identifier,
   job.job_queue_id,
   taken.queue_name,
   job.locked_at,

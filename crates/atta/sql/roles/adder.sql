@@ -1,5 +1,6 @@
 -- == the role that adds: no right on the tables at all, only functions under Graphile's names in a schema of their own,
--- == which run as the owner of the tables. They tell nothing of a job that its adder did not say, but how it is counted.
+-- == which run as the owner of the tables. Of a job that has the key already they tell when it is due and how it is
+-- == counted, and nothing of what is in it.
 do $atta$
 begin
   if to_regtype('{add_schema_in_text}.job_spec') is null then
@@ -57,7 +58,7 @@ as $atta$
   select
     job.id, job.job_queue_id, job.task_id, coalesce(add_job.payload, '{}'::json), job.priority, job.run_at,
     job.attempts, job.max_attempts, null::text, job.created_at, job.updated_at, job.key, null::timestamptz, null::text,
-    job.revision, job.flags
+    job.revision, (select jsonb_object_agg(flag, true) from unnest(add_job.flags) as flag)
   from {schema}.add_job(
     add_job.identifier, add_job.payload, add_job.queue_name, add_job.run_at, add_job.max_attempts, add_job.job_key,
     add_job.priority, add_job.flags, add_job.job_key_mode
@@ -107,7 +108,7 @@ set search_path = pg_catalog, pg_temp
 as $atta$
   select
     job.id, job.job_queue_id, job.task_id, null::json, job.priority, job.run_at, job.attempts, job.max_attempts,
-    null::text, job.created_at, job.updated_at, job.key, null::timestamptz, null::text, job.revision, job.flags
+    null::text, job.created_at, job.updated_at, job.key, null::timestamptz, null::text, job.revision, null::jsonb
   from {schema}.remove_job(remove_job.job_key) as job
   where job.id is not null;
 $atta$;

@@ -1,5 +1,6 @@
 //! Connections: a pool for everything that is short, and single ones for what must have its own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{
@@ -26,6 +27,9 @@ const WAIT: Duration = Duration::from_secs(30);
 const INDEXES_ONLY: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_mergejoin = off; \
      set enable_hashjoin = off; set jit = off; set plan_cache_mode = force_generic_plan";
 
+/// As many milliseconds as a setting of PostgreSQL's can have.
+const LONGEST: u128 = i32::MAX as u128;
+
 /// As many connections as PostgreSQL itself can be set up for. A pool makes room for all of them at once.
 pub(crate) const MOST_CONNECTIONS: usize = 262_143;
 
@@ -38,10 +42,19 @@ pub(crate) fn pool(settings: &ConnectionSettings, size: usize) -> Result<Pool> {
     build(builder(settings, size))
 }
 
-/// A pool for a worker's own statements, over connections that are nobody else's.
-pub(crate) fn worker_pool(settings: &ConnectionSettings, size: usize) -> Result<Pool> {
-    let set_up = Hook::async_fn(|client: &mut ClientWrapper, _| {
-        Box::pin(async move { client.batch_execute(INDEXES_ONLY).await.map_err(HookError::Backend) })
+/// A pool for a worker's own statements, over connections that are nobody else's. With a `lock_timeout` they give up when
+/// others hold what they need for so long.
+pub(crate) fn worker_pool(
+    settings: &ConnectionSettings,
+    size: usize,
+    lock_timeout: Option<Duration>,
+) -> Result<Pool> {
+    let patience =
+        lock_timeout.map(|time| format!("; set lock_timeout = {}", time.as_millis().clamp(1, LONGEST)));
+    let set_up: Arc<str> = format!("{INDEXES_ONLY}{}", patience.unwrap_or_default()).into();
+    let set_up = Hook::async_fn(move |client: &mut ClientWrapper, _| {
+        let set_up = set_up.clone();
+        Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })
     });
     // The one that came back last has prepared its statements already; to prepare a claim takes longer than the claim.
     build(builder(settings, size).post_create(set_up).queue_mode(QueueMode::Lifo))

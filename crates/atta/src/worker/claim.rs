@@ -21,7 +21,7 @@ pub(crate) async fn claim_jobs(
     unqueued: &[String],
 ) -> Result<(Vec<Job>, Instant, Duration)> {
     let failed = |error| Error::database("claiming jobs", error);
-    let forbidden = shared.forbidden_flags.now().await;
+    let forbidden = shared.forbidden_flags.now().await?;
     let now = shared.local_now();
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let parameters: [(&(dyn ToSql + Sync), Type); 6] = [

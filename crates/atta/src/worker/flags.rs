@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+
+use crate::{Error, Result};
 
 /// Jobs with one of these flags are left alone. Asked before every claim, so it can change while the worker runs.
 #[derive(Clone, Default)]
@@ -47,15 +50,19 @@ impl ForbiddenFlags {
         }
     }
 
-    pub(crate) async fn now(&self) -> Vec<String> {
+    /// Nothing may be claimed while the function panics: nobody knows what it would have forbidden.
+    pub(crate) async fn now(&self) -> Result<Vec<String>> {
         let mut flags = match &self.source {
             Source::None => Vec::new(),
             Source::List(flags) => flags.clone(),
-            Source::Function(function) => function().await,
+            Source::Function(function) => {
+                let asked = AssertUnwindSafe(async { function().await }).catch_unwind().await;
+                asked.map_err(|_| Error::unavailable("the function for forbidden flags panicked"))?
+            }
         };
         // No job has such a flag, and PostgreSQL would refuse the whole list.
         flags.retain(|flag| !flag.contains('\0'));
-        flags
+        Ok(flags)
     }
 }
 

@@ -128,7 +128,7 @@ fn discard(client: Object) {
 }
 
 async fn pick(shared: &Shared, client: &Object, wanted: &Wanted) -> Result<Vec<Row>> {
-    let forbidden = shared.forbidden_flags.now().await;
+    let forbidden = shared.forbidden_flags.now().await?;
     let now = shared.local_now();
     let limit = i64::try_from(wanted.count).unwrap_or(i64::MAX);
     let parameters: [(&(dyn ToSql + Sync), Type); 7] = [

@@ -28,8 +28,8 @@ pub(super) enum Errand {
     Durable { asked: usize, claimed: Option<Result<(Vec<Job>, Instant, Duration)>> },
     /// How many jobs were picked and settled, and how long the pick took.
     Held { lane: u64, from: Cursor, picked: Result<(usize, Duration)> },
-    /// Gave back what a claim in doubt may have taken.
-    ClearedUp(Result<()>),
+    /// Gave back what a claim in doubt may have taken: so many jobs.
+    ClearedUp(Result<usize>),
     /// Something that needs no answer.
     Aside,
 }

@@ -112,7 +112,7 @@ impl WorkerOptions {
     }
 
     /// How many connections the pool for tasks and [`WorkerUtils`] may open. At least 2; default: 10. The worker itself
-    /// has up to six more: four that claim and release, one for heartbeats and one for LISTEN.
+    /// has up to seven more: five that claim and release, one for heartbeats and one for LISTEN.
     pub fn max_pg_conn(mut self, count: usize) -> WorkerOptions {
         self.max_pg_conn = count;
         self
@@ -320,14 +320,15 @@ impl WorkerOptions {
         let utils_prepare = self.use_prepared.unwrap_or(is_direct && self.pool.is_none());
         let utils = utils.with_prepared_statements(utils_prepare);
         // Tasks may have all connections of their pool for as long as they like, and the worker still works and lives.
-        let own_pool = |size| match &config {
-            Some(config) if is_direct => pool::worker_pool(config, size),
+        let own_pool = |size, lock_timeout| match &config {
+            Some(config) if is_direct => pool::worker_pool(config, size, lock_timeout),
             Some(config) => pool::pool(config, size),
             None => Ok(utils.pool().clone()),
         };
         let shared = Shared {
-            lane_pool: own_pool(lanes::LANES)?,
-            pulse_pool: own_pool(1)?,
+            lane_pool: own_pool(lanes::LANES, None)?,
+            // Who buries the dead must not wait so long for a row of theirs that it is taken for dead itself.
+            pulse_pool: own_pool(1, Some(self.recovery_threshold / 3))?,
             worker_id: format!("atta-{:016x}", fastrand::u64(..)).into(),
             utils,
             sql: Statements::new(&schema),

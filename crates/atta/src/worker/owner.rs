@@ -41,14 +41,28 @@ const PICK_FIRST: Duration = Duration::from_millis(3);
 /// In one-shot mode there is nobody to wait for a database that has gone.
 const ONCE_TRIES: u32 = 8;
 
-/// After so many poll intervals the locks of running jobs are looked at, and those that are an hour old are renewed:
-/// Graphile takes those of four hours for dead.
+/// After so many poll intervals, or this time, the locks of running jobs are looked at, and those that are an hour old are
+/// renewed: Graphile takes those of four hours for dead.
 const REFRESH: u32 = 30;
+const REFRESH_AT_LEAST: Duration = Duration::from_secs(30 * 60);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     UntilShutdown,
     UntilEmpty,
+}
+
+/// Whether a claim whose answer was lost may have taken jobs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    No,
+    /// It may: they must be given back before the next claim.
+    Now {
+        is_first: bool,
+    },
+    /// They were. But a server that had not ended the statement by then may still do so, and once more is asked at this
+    /// time.
+    Again(Instant),
 }
 
 /// One of the two kinds of claims.
@@ -104,8 +118,7 @@ pub(super) struct Owner {
     size: Size,
     durations: Durations,
     scan: Scan,
-    /// A claim went wrong in a way that leaves open whether it took jobs: they must be given back before the next.
-    in_doubt: bool,
+    doubt: Doubt,
     /// A claim came back short, so only a look can tell when the next job is due.
     due_unknown: bool,
     /// When the next jobs are due, in order.
@@ -159,19 +172,20 @@ impl Owner {
             durations: Durations::default(),
             // One that ends when nothing is left must have seen that.
             scan: Scan::new(mode == Mode::UntilShutdown),
-            in_doubt: false,
+            doubt: Doubt::No,
             due_unknown: false,
             next_due: VecDeque::new(),
             has_found: false,
             in_vain: Backoff::default(),
             announced: 0,
             pick_first_until: None,
-            refresh_at: Instant::now() + worker.shared.poll_interval * REFRESH,
+            refresh_at: next_refresh(worker.shared.poll_interval),
             error: None,
         }
     }
 
-    pub(super) async fn run(mut self) -> Result<()> {
+    /// Gives back how it ended, and whether nothing is left that others have to find.
+    pub(super) async fn run(mut self) -> (Result<()>, bool) {
         loop {
             // One moment for both, or what becomes due in between would be sent by neither.
             let now = Instant::now();
@@ -187,6 +201,7 @@ impl Owner {
                 Some(errand) = self.lanes.join_next() => self.on_errand(errand),
                 Some(finished) = self.finished.recv() => self.on_finished(finished),
                 Some(news) = self.news.recv() => self.on_news(news),
+                Some(slot) = self.slots.join_next() => self.on_slot_ended(slot),
                 Some(wake) = self.wakes.recv() => self.on_wake(wake),
                 () = tokio::time::sleep_until(timer.into()) => self.on_timer(),
                 () = self.shared.stop.cancelled(), if !self.shutdown.has_begun() => self.begin_shutdown(),
@@ -194,12 +209,16 @@ impl Owner {
             }
         }
         self.slots.abort_all();
-        self.error.map_or(Ok(()), Err)
+        let is_clear = !self.is_in_doubt() && !self.shared.leave.is_cancelled();
+        (self.error.map_or(Ok(()), Err), is_clear)
     }
 
     /// Sends out what there is to do, as far as lanes are free.
     fn send_lanes(&mut self, now: Instant) {
-        if self.in_doubt {
+        if self.shared.leave.is_cancelled() {
+            return;
+        }
+        if self.is_in_doubt() {
             // Only when no lane is away is everything known that this worker has.
             if self.lanes.is_empty() && self.durable.not_before.is_none_or(|time| time <= now) {
                 let known = self.running.keys().copied();
@@ -324,15 +343,44 @@ impl Owner {
                     Err(error) => self.on_claim_error(error, Claims::Held),
                 }
             }
-            Ok(Errand::ClearedUp(Ok(()))) => self.in_doubt = false,
+            Ok(Errand::ClearedUp(Ok(found))) => self.on_cleared_up(found),
             Ok(Errand::ClearedUp(Err(error))) => self.on_claim_error(error, Claims::Durable),
             Ok(Errand::Aside) => {}
-            // Nothing in a lane panics; if it does, its claims are found by the recovery once this worker is gone.
+            // It was left behind.
+            Err(error) if error.is_cancelled() => {}
+            // Nothing in a lane panics; if it does, nobody knows what it had claimed.
             Err(error) => {
-                self.error = Some(Error::config(format!("a lane of the worker panicked: {error}")));
-                self.shared.stop.cancel();
+                self.doubt = Doubt::Now { is_first: false };
+                self.break_down(format!("a lane of the worker panicked: {error}"));
             }
         }
+    }
+
+    /// Nothing in a slot panics that is not caught; if it does, a shutdown gives back what it ran.
+    fn on_slot_ended(&mut self, slot: Result<(), tokio::task::JoinError>) {
+        if let Err(error) = slot {
+            self.break_down(format!("a slot of the worker panicked: {error}"));
+        }
+    }
+
+    fn break_down(&mut self, why: String) {
+        tracing::error!("{why}");
+        self.error = Some(Error::config(why));
+        self.shared.stop.cancel();
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        matches!(self.doubt, Doubt::Now { .. })
+    }
+
+    fn on_cleared_up(&mut self, found: usize) {
+        let asks_again = found > 0 || self.doubt == Doubt::Now { is_first: true };
+        self.doubt = match self.mode {
+            Mode::UntilShutdown if asks_again && !self.shutdown.has_begun() => {
+                Doubt::Again(Instant::now() + self.shared.recovery_threshold)
+            }
+            _ => Doubt::No,
+        };
     }
 
     fn on_claimed(&mut self, asked: usize, jobs: Vec<Job>, asked_at: Instant, took: Duration) {
@@ -458,7 +506,9 @@ impl Owner {
         source.not_before = Some(Instant::now() + source.errors.next());
         source.more = true;
         // A refusal took nothing, and a pick never does; an end of the connection may have come after the commit.
-        self.in_doubt |= kind == Claims::Durable && error.may_have_happened();
+        if kind == Claims::Durable && error.may_have_happened() {
+            self.doubt = Doubt::Now { is_first: true };
+        }
         if self.mode == Mode::UntilEmpty && source.errors.tries() >= ONCE_TRIES {
             self.error = Some(error);
         }
@@ -570,6 +620,10 @@ impl Owner {
             self.batches.oldest().map(|began| began + self.plan.hold_budget),
             self.plan.oldest_wait(now),
             self.shutdown.next_step(),
+            match self.doubt {
+                Doubt::Again(time) => Some(time),
+                Doubt::No | Doubt::Now { .. } => None,
+            },
             Some(self.refresh_at),
         ];
         times.into_iter().flatten().min().unwrap_or(self.refresh_at)
@@ -595,8 +649,11 @@ impl Owner {
             let old = self.list.take_durable(before);
             self.give_back(old, || Outcome::NotStarted);
         }
+        if matches!(self.doubt, Doubt::Again(time) if time <= now) {
+            self.doubt = Doubt::Now { is_first: false };
+        }
         if self.refresh_at <= now {
-            self.refresh_at = now + self.shared.poll_interval * REFRESH;
+            self.refresh_at = next_refresh(self.shared.poll_interval);
             let ids: Vec<i64> = self.running.keys().copied().collect();
             if !ids.is_empty() {
                 self.lanes.spawn(lanes::refresh(self.shared.clone(), ids));
@@ -625,7 +682,7 @@ impl Owner {
     }
 
     fn is_done(&self) -> bool {
-        let is_clear = !self.in_doubt || self.error.is_some() || self.shared.leave.is_cancelled();
+        let is_clear = !self.is_in_doubt() || self.error.is_some() || self.shared.leave.is_cancelled();
         let is_idle =
             self.running.is_empty() && self.to_release.is_empty() && self.lanes.is_empty() && is_clear;
         is_idle
@@ -637,6 +694,9 @@ impl Owner {
 
     fn begin_shutdown(&mut self) {
         self.shutdown.begin();
+        if matches!(self.doubt, Doubt::Again(_)) {
+            self.doubt = Doubt::Now { is_first: false };
+        }
         self.give_back_unstarted();
         for lane in self.batches.lanes() {
             self.settle(lane);
@@ -682,7 +742,15 @@ impl Owner {
             shutdown::Step::Leave => {
                 tracing::error!("the database did not answer; locks are left for other workers to recover");
                 self.shared.leave.cancel();
+                // A statement may wait for somebody else's transaction, for ever. It ends with its connection.
+                self.lanes.abort_all();
+                self.running.clear();
+                self.to_release.clear();
             }
         }
     }
+}
+
+fn next_refresh(poll_interval: Duration) -> Instant {
+    Instant::now() + poll_interval.saturating_mul(REFRESH).min(REFRESH_AT_LEAST)
 }

@@ -159,15 +159,15 @@ async fn write(shared: &Shared, batch: Batch, finished: &[Finished], in_doubt: b
     }
 }
 
-/// Gives back what was claimed for us by a statement whose answer was lost.
-pub(crate) async fn return_unknown(shared: &Shared, known: &[i64]) -> Result<()> {
+/// Gives back what was claimed for us by a statement whose answer was lost, and says how many jobs that were.
+pub(crate) async fn return_unknown(shared: &Shared, known: &[i64]) -> Result<usize> {
     let client = pool::get(&shared.lane_pool, "returning jobs of a lost claim").await?;
     let sql = &shared.sql.return_unknown;
     let ids = query(shared, &client, "returning jobs of a lost claim", sql, known, &[]).await?;
     if !ids.is_empty() {
         tracing::warn!(jobs = ?ids, "the answer to a claim was lost; its jobs are given back");
     }
-    Ok(())
+    Ok(ids.len())
 }
 
 /// Failures as columns, an entry a job.

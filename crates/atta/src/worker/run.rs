@@ -192,21 +192,43 @@ async fn call(shared: &Arc<Shared>, job: &Arc<Job>, task: &Task) -> Outcome {
         // It was told to stop, and did.
         Some(_) if shared.cancel.is_cancelled() => Outcome::Interrupted,
         Some(Unfinished { error, payload }) => {
-            let retry = task.retry_policy.decide(job, &error);
-            Outcome::Failed(Failure {
-                error: crate::error::without_nul(error.message()).into(),
-                retry,
-                payload,
-            })
+            let (retry, text) = decide(&task.retry_policy, job, &error);
+            Outcome::Failed(Failure { error: crate::error::without_nul(&text).into(), retry, payload })
+        }
+    }
+}
+
+/// What becomes of the job, and the text of its error. A policy is the application's code: if it panics, the job is tried
+/// again as if there were none, and the error says so.
+fn decide(policy: &RetryPolicy, job: &Job, error: &TaskError) -> (Retry, String) {
+    let text = error.message();
+    match std::panic::catch_unwind(AssertUnwindSafe(|| policy.decide(job, error))) {
+        Ok(retry) => (retry, text.to_owned()),
+        Err(panic) => {
+            (Retry::Backoff, format!("{text}\n(its retry policy panicked: {})", panic_text(&*panic)))
         }
     }
 }
 
 fn decode<T: serde::de::DeserializeOwned>(ctx: &WorkerContext, identifier: &str) -> Result<T, TaskError> {
     serde_json::from_str(ctx.job().payload_json()).map_err(|error| {
-        let wanted = std::any::type_name::<T>();
-        TaskError::new(format!("the payload does not fit task {identifier} ({wanted}): {error}"))
+        let (wanted, why) = (std::any::type_name::<T>(), without_values(&error.to_string()));
+        TaskError::new(format!("the payload does not fit task {identifier} ({wanted}): {why}"))
     })
+}
+
+/// What serde says of a misfit, without the value that it quotes: the text goes into the log, where payloads have no place.
+/// Names of fields and of types stay.
+fn without_values(text: &str) -> String {
+    let is_quote = |c: char| c == '"' || c == '`';
+    let quotes = ["invalid type: ", "invalid value: ", "unknown variant "];
+    let Some((before, after)) = text.rsplit_once(", expected ") else { return text.to_owned() };
+    match before.find(is_quote) {
+        Some(quote) if quotes.iter().any(|start| before.starts_with(start)) => {
+            format!("{}, expected {after}", before[..quote].trim_end())
+        }
+        _ => text.to_owned(),
+    }
 }
 
 /// The job fails if an item did, and keeps only the items that did, in order and to the letter.
@@ -242,4 +264,35 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misfit_is_told_without_the_value() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code)]
+        struct Wanted {
+            count: u8,
+            kind: Option<Kind>,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[allow(dead_code)]
+        enum Kind {
+            Small,
+        }
+        let told = |json: &str| {
+            let error = serde_json::from_str::<Wanted>(json).expect_err("a misfit").to_string();
+            let told = without_values(&error);
+            told.split_once(" at line 1 column ").expect("it says where").0.to_owned()
+        };
+        assert_eq!(told(r#"{"count": "secret, expected \"x\""}"#), "invalid type: string, expected u8");
+        assert_eq!(told(r#"{"count": 4711}"#), "invalid value: integer, expected u8");
+        assert_eq!(told(r#"{"count": 1, "kind": "secret"}"#), "unknown variant, expected `Small`");
+        assert_eq!(told("{}"), "missing field `count`");
+        assert!(told(r#"{"other": 1}"#).starts_with("unknown field `other`, expected `count` or `kind`"));
+    }
 }

@@ -197,7 +197,11 @@ pub(super) async fn find_nothing(shared: &Shared) -> Result<bool> {
 
 async fn look(shared: &Shared, for_jobs: bool) -> Result<Look> {
     let client = pool::get(&shared.pulse_pool, "looking for jobs").await?;
-    let forbidden = shared.forbidden_flags.now().await;
+    // The beat does not wait for code of the application's. Claims do, and tell what is wrong with it.
+    let asked = tokio::time::timeout(shared.heartbeat_interval, shared.forbidden_flags.now()).await;
+    let forbidden = asked.ok().and_then(Result::ok);
+    let (knows_flags, forbidden) = (forbidden.is_some(), forbidden.unwrap_or_default());
+    let for_jobs = for_jobs && knows_flags;
     let threshold = shared.recovery_threshold.as_secs_f64();
     let rows = shared
         .query(
@@ -215,11 +219,13 @@ async fn look(shared: &Shared, for_jobs: bool) -> Result<Look> {
         .await
         .map_err(|error| Error::database("looking for jobs", error))?;
     let row = rows.first().ok_or_else(|| Error::unavailable("looking for jobs: no answer"))?;
+    let next_due: Option<Vec<f64>> = row.get("next_due");
     Ok(Look {
         is_registered: row.get("is_registered"),
         others_are_silent: row.get("others_are_silent"),
         recent_deaths: row.get("recent_deaths"),
         functions_are_ours: row.get("functions_are_ours"),
-        next_due: row.get::<_, Option<Vec<f64>>>("next_due").unwrap_or_default(),
+        // One may be due: only a claim can tell.
+        next_due: if knows_flags { next_due.unwrap_or_default() } else { vec![0.0] },
     })
 }

@@ -159,13 +159,6 @@ impl Evidence {
         let was_held = run.claimed_at.is_none() || (next.claimed_at.is_none() && next.attempt <= run.attempt);
         (was_held && may_be_cut).then_some(Excuse::LostConnection)
     }
-
-    /// Whether jobs were freed by others, in this time.
-    fn was_freed(&self, from: DateTime<Utc>, to: DateTime<Utc>) -> bool {
-        let between = |at: DateTime<Utc>| at >= from && at <= to;
-        self.burials.iter().any(|burial| between(burial.at))
-            || self.history.unlocks.iter().any(|at| between(*at))
-    }
 }
 
 /// Not after the run was begun.

@@ -5,3 +5,5 @@ mod adder;
 mod worker;
 mod looker;
 mod script;
+mod privileges;
+mod slowly;

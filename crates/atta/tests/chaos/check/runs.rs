@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 
 use super::{Evidence, Excuse, Findings, claim, number};
 use crate::ledger::{Change, Run};
@@ -74,7 +74,7 @@ pub(super) fn attempts(evidence: &Evidence, findings: &mut Findings) {
         let first = runs[0];
         if revision == 0
             && first.attempt != 1
-            && !evidence.was_freed(DateTime::<Utc>::MIN_UTC, first.began_at)
+            && !is_accounted_for(evidence, 0, first)
             && !was_given_back(evidence, first)
         {
             findings.breach(format!("the first run has a later attempt: {first:?}"));
@@ -82,8 +82,8 @@ pub(super) fn attempts(evidence: &Evidence, findings: &mut Findings) {
         for pair in runs.windows(2) {
             let (run, next) = (pair[0], pair[1]);
             let failed = run.ended_at.is_some() && !run.is_done;
-            let is_next = next.attempt == run.attempt + 1
-                || (next.attempt > run.attempt && evidence.was_freed(claim(run), next.began_at));
+            let is_next = next.attempt > run.attempt
+                && (is_accounted_for(evidence, run.attempt, next) || was_given_back(evidence, next));
             if failed && is_next {
                 continue;
             }
@@ -94,6 +94,14 @@ pub(super) fn attempts(evidence: &Evidence, findings: &mut Findings) {
             }
         }
     }
+}
+
+/// Whether each attempt between this one and that of the run was a claim that somebody else ended, before its task had begun.
+fn is_accounted_for(evidence: &Evidence, after: i32, run: &Run) -> bool {
+    (after + 1..run.attempt).all(|attempt| {
+        let is_it = |change: &&Change| change.job_id == run.job_id && change.attempts == attempt;
+        evidence.changes.iter().filter(is_it).any(|change| !change.is_deleted && change.at < run.began_at)
+    })
 }
 
 /// Whether a claim of this very attempt was given back before. One whose key was used anew while it was claimed has no

@@ -9,7 +9,7 @@ use testkit::{Database, Proxy, wait_for};
 use tokio::sync::Notify;
 use tokio_postgres::Client;
 
-use super::support::{Tally, event};
+use super::support::{LOCKED_JOBS, LOCKED_QUEUES, Tally, event};
 use crate::worker::support::{Reports, Running, options, wait_until_empty};
 
 const TERMINATE: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
@@ -120,6 +120,47 @@ async fn jobs_of_a_claim_whose_answer_was_lost_run_all_the_same() {
     println!("a lost claim ran after {:?}", start.elapsed());
     wait_until_empty(&direct).await;
     worker.stop().await.unwrap();
+}
+
+/// The server is at it when the connection is lost, and goes on: what it marks as ours after we have looked for it must not
+/// stay so either.
+#[tokio::test]
+async fn a_lost_claim_that_is_written_late_is_given_back() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let naps = "create sequence public.naps;
+         create function public.nap() returns trigger language plpgsql as $$
+         begin
+           if nextval('public.naps') = 1 then
+             perform pg_sleep(2);
+           end if;
+           return new;
+         end $$;
+         create trigger nap before update on graphile_worker._private_jobs for each row
+         when (old.locked_by is null and new.locked_by is not null) execute function public.nap()";
+    client.batch_execute(naps).await.unwrap();
+    let (proxy, url) = Proxy::before(&db.url());
+    let mut reports = Reports::new();
+    let options = options(&db).database_url(url).recovery_threshold(Duration::from_secs(4));
+    let options = options.poll_interval(Duration::from_millis(200));
+    let options = options.define_raw_job("late", reports.task(|_| async {}));
+    let mut events = options.subscribe();
+    let worker = Running::start(options).await;
+    has_started(&mut events).await;
+    let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
+    let spec = atta::JobSpecBuilder::new().queue_name("line");
+    let job = direct.add_raw_job("late", json!({}), spec).await.unwrap();
+    let count = async |sql: &str| client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
+    let napping = "select count(*) from pg_stat_activity
+                   where datname = current_database() and wait_event = 'PgSleep'";
+    wait_for("the claim to nap", || async { (count(napping).await == 1).then_some(()) }).await;
+    proxy.cut_all();
+    wait_for("the claim to be written", || async { (count(LOCKED_JOBS).await == 1).then_some(()) }).await;
+    assert!(reports.is_empty(), "the worker knows nothing of it");
+    assert_eq!(reports.next().await.id(), job.id());
+    wait_until_empty(&direct).await;
+    worker.stop().await.unwrap();
+    assert_eq!(count(LOCKED_QUEUES).await, 0);
 }
 
 /// The failure is written and the answer is lost: the second try finds the job no longer ours, by our own doing.

@@ -1,13 +1,15 @@
 //! Shutdowns: no new jobs, no locks left, no waiting for ever.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atta::{JobSpec, LocalQueueConfig, RawJobSpec, WorkerEvent, WorkerEvents, WorkerUtils};
 use serde_json::json;
 use testkit::Database;
+use tokio::sync::Notify;
 
 use super::support::{LOCKED_JOBS, Ledger};
-use crate::worker::support::{Reports, Running, options};
+use crate::worker::support::{Reports, Running, options, wait_until_empty};
 
 async fn add_many(utils: &WorkerUtils, count: usize) {
     let job = RawJobSpec::new("many", json!({}), JobSpec::default()).expect("the payload is JSON");
@@ -81,6 +83,41 @@ async fn an_abort_starts_no_new_jobs_and_gives_back_what_runs() {
     }
     let untouched = "select count(*) from graphile_worker._private_jobs where attempts = 0";
     assert_eq!(ledger.count(untouched).await, 30);
+}
+
+/// A release waits for somebody else's transaction, which does not end. The worker does, without a word, so that others find
+/// what it had.
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_ever_for_a_row_that_somebody_else_holds() {
+    let db = Database::migrated().await;
+    let ledger = Ledger::make(&db).await;
+    let mut reports = Reports::new();
+    let go_on = Arc::new(Notify::new());
+    let permit = go_on.clone();
+    let task = reports.task(move |_| {
+        let permit = permit.clone();
+        async move { permit.notified().await }
+    });
+    let options = || options(&db).recovery_threshold(Duration::from_secs(2));
+    let worker = Running::start(options().define_raw_job("work", task)).await;
+    worker.utils.add_raw_job("work", json!({}), JobSpec::default()).await.unwrap();
+    reports.next().await;
+    ledger.counted("the job to be locked", LOCKED_JOBS, 1).await;
+    let mut other = db.client().await;
+    let transaction = other.transaction().await.unwrap();
+    transaction.execute("select id from graphile_worker._private_jobs for update", &[]).await.unwrap();
+    go_on.notify_one();
+    let waiting = "select count(*) from pg_stat_activity
+                   where datname = current_database() and wait_event_type = 'Lock'";
+    ledger.counted("the release to wait", waiting, 1).await;
+    worker.handle.abort();
+    worker.join().await.unwrap();
+    let registered = "select count(*) from graphile_worker._atta_workers";
+    assert_eq!((ledger.count(LOCKED_JOBS).await, ledger.count(registered).await), (1, 1));
+    transaction.rollback().await.unwrap();
+    let next = Running::start(options().define_raw_job("work", |_| async {})).await;
+    wait_until_empty(&next.utils).await;
+    next.stop().await.unwrap();
 }
 
 /// A task that blocks its thread can't be dropped; its job is given back over its head.

@@ -120,6 +120,84 @@ fn of_many_jobs_all_are_added_or_none() {
     });
 }
 
+/// In a transaction of the caller's: what is refused there is refused as everywhere, and the caller's own rows and the jobs
+/// before it go with the transaction, or stay if there was a savepoint.
+#[test]
+fn in_a_transaction_all_is_added_or_nothing() {
+    let job = || (name(128), json_text(), spec());
+    check(
+        30,
+        (job(), 0..4_u8, any::<bool>()),
+        |place, ((identifier, payload, spec), way, commits)| async move {
+            let fail = |error: atta::Error| TestCaseError::fail(error.to_string());
+            // Many at once know no such mode.
+            let spec = JobSpec {
+                job_key_mode: spec.job_key_mode.filter(|mode| way == 0 || *mode != JobKeyMode::UnsafeDedupe),
+                ..spec
+            };
+            let wrong = expected_refusal(&identifier, &spec);
+            let mut client = place.db.client().await;
+            let mut transaction = client.transaction().await.expect("a transaction");
+            let utils = &place.utils;
+            utils.add_raw_job_in(&mut transaction, "first", 1, JobSpec::default()).await.map_err(fail)?;
+            let mut savepoint = transaction.transaction().await.expect("a savepoint");
+            let raw_spec = RawJobSpec::new(identifier.as_str(), raw(&payload), spec.clone()).map_err(fail)?;
+            let many = vec![RawJobSpec::new("good", 1, JobSpec::default()).map_err(fail)?, raw_spec.clone()];
+            // Enough of them go by COPY.
+            let mut crowd = vec![many[0].clone(); 60];
+            crowd.push(raw_spec);
+            let added = match way {
+                0 => {
+                    let added =
+                        utils.add_raw_job_in(&mut savepoint, identifier.as_str(), raw(&payload), spec).await;
+                    added.map(|_| 1)
+                }
+                1 => utils.add_raw_jobs_in(&mut savepoint, &many).await.map(|jobs| jobs.len()),
+                2 => utils.insert_raw_jobs_in(&mut savepoint, &crowd).await,
+                _ => utils.add_raw_jobs_in(&mut savepoint, &crowd).await.map(|jobs| jobs.len()),
+            };
+            let expected = match (added, wrong) {
+                (Ok(count), None) => {
+                    savepoint.commit().await.expect("what was added stays");
+                    1 + count as i64
+                }
+                (Err(error), Some(field)) => {
+                    assert_clear(&error, field)?;
+                    savepoint.rollback().await.expect("the caller can go back");
+                    1
+                }
+                (added, wrong) => return Err(TestCaseError::fail(format!("{wrong:?} and yet {added:?}"))),
+            };
+            prop_assert_eq!(place.count().await, 0, "nobody else sees it yet");
+            if commits {
+                transaction.commit().await.expect("it commits");
+            } else {
+                transaction.rollback().await.expect("it rolls back");
+            }
+            prop_assert_eq!(place.count().await, if commits { expected } else { 0 });
+            Ok(())
+        },
+    );
+}
+
+/// By one call that connects by itself.
+#[test]
+fn a_quick_add_is_added_or_refused_the_same() {
+    check(6, (name(128), json_text(), spec()), |place, (identifier, payload, spec)| async move {
+        let added =
+            atta::quick_add_job(&place.db.url(), identifier.as_str(), raw(&payload), spec.clone()).await;
+        match (added, expected_refusal(&identifier, &spec)) {
+            (Ok(job), None) => assert_as_given(&job, &identifier, &payload, &spec)?,
+            (Err(error), Some(field)) => {
+                assert_clear(&error, field)?;
+                prop_assert_eq!(place.count().await, 0);
+            }
+            (added, wrong) => return Err(TestCaseError::fail(format!("{wrong:?} and yet {added:?}"))),
+        }
+        Ok(())
+    });
+}
+
 /// Payload of the typed ways.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Typed {

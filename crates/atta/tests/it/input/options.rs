@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use atta::testing::Clock;
 use atta::{
-    Claims, ConnectionSettings, Cron, CronItems, CrontabFill, ForbiddenFlags, JobKeyMode, JobSpec,
-    LocalQueueConfig, RefetchDelay, Schema, WorkerOptions, WorkerUtils, parse_crontab,
+    Claims, ConnectionSettings, Cron, CronItems, CrontabFill, ForbiddenFlags, IntoTaskHandlerResult,
+    JobKeyMode, JobSpec, LocalQueueConfig, RefetchDelay, Schema, TaskHandler, WorkerContext, WorkerOptions,
+    WorkerUtils, parse_crontab,
 };
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc, Weekday};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
+use serde::{Deserialize, Serialize};
 
 use super::support::{ODD_TEXTS, check, name, small_number, time};
 
@@ -200,6 +202,8 @@ proptest! {
         }
         // A phrase, or an error.
         let _ = text.parse::<CrontabFill>();
+        // Neither panics at a pattern.
+        let _ = (Cron::task("t", &text), Cron::pattern::<Never>(&text));
     }
 
     #[test]
@@ -223,6 +227,30 @@ proptest! {
     }
 
     #[test]
+    fn a_time_of_day_is_taken_if_there_is_one(
+        (minute, hour, day) in (small_or_huge(), small_or_huge(), small_or_huge()), at in time(),
+    ) {
+        let is_time = hour < 24 && minute < 60;
+        let made = [
+            (Cron::hourly_at::<Never>(minute), minute < 60),
+            (Cron::every_n_minutes::<Never>(minute), (1..60).contains(&minute)),
+            (Cron::daily_at::<Never>(hour, minute), is_time),
+            (Cron::weekly_on::<Never>(Weekday::Sun, hour, minute), is_time),
+            (Cron::monthly_on::<Never>(day, hour, minute), is_time && (1..=31).contains(&day)),
+        ];
+        let items = CronItems::new();
+        for (n, (item, is_one)) in made.into_iter().enumerate() {
+            prop_assert_eq!(item.is_ok(), is_one, "{:?}", item);
+            match item {
+                Ok(item) => items.add(item.id(n.to_string())).map_err(|error| TestCaseError::fail(error.to_string()))?,
+                Err(error) => prop_assert!(error.is_config() && !error.message().is_empty()),
+            }
+        }
+        prop_assert!(items.due(at).len() <= items.list().len());
+        prop_assert!(items.remove("nobody's\0").is_none());
+    }
+
+    #[test]
     fn a_clock_may_be_moved_however_far(moves in prop::collection::vec(any::<i64>(), 0..5)) {
         let clock = Clock::system();
         for seconds in moves {
@@ -231,6 +259,19 @@ proptest! {
             prop_assert!((DateTime::<Utc>::MIN_UTC..=DateTime::<Utc>::MAX_UTC).contains(&clock.now()));
         }
     }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Never;
+
+impl TaskHandler for Never {
+    const IDENTIFIER: &'static str = "never";
+
+    async fn run(self, _ctx: WorkerContext) -> impl IntoTaskHandlerResult {}
+}
+
+fn small_or_huge() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => 0..70_u32, 1 => prop::sample::select(vec![u32::MAX, u32::MAX - 1, 1 << 31, 255, 256])]
 }
 
 fn connection_text() -> impl Strategy<Value = String> {

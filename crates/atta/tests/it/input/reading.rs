@@ -102,6 +102,9 @@ fn overviews_have_every_name_once_whatever_the_pages() {
                 expected.sort_unstable();
                 prop_assert_eq!(listed, expected);
             }
+            prop_assert!(utils.list_queues(None, 0).await.map_err(fail)?.is_empty());
+            prop_assert!(utils.list_tasks(None, 0).await.map_err(fail)?.is_empty());
+            prop_assert!(utils.read_stats(0).await.map_err(fail)?.tasks.is_empty());
             let stats = utils.read_stats(limit).await.map_err(fail)?;
             prop_assert_eq!(stats.tasks.len(), names.len().min(limit as usize));
             prop_assert_eq!(utils.count_jobs().await.map_err(fail)?.total(), names.len() as u64);

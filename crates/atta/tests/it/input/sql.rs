@@ -96,8 +96,8 @@ fn one(literals: &'static [&'static str]) -> impl Strategy<Value = &'static str>
     prop::sample::select(literals)
 }
 
-/// Calls of every function.
-fn call() -> impl Strategy<Value = String> {
+/// Calls of the functions that add, in this schema.
+fn adding(schema: &'static str) -> impl Strategy<Value = String> {
     let job = (
         one(&TEXTS),
         one(&JSONS),
@@ -112,18 +112,22 @@ fn call() -> impl Strategy<Value = String> {
     let add_job = job.clone().prop_map(|(name, payload, queue, run_at, attempts, key, priority, flags, mode)| {
         format!("add_job({name}, {payload}, {queue}, {run_at}, {attempts}, {key}, {priority}, {flags}, {mode})")
     });
-    let row = job.prop_map(|(name, payload, queue, run_at, attempts, key, priority, flags, _)| {
-        format!("row({name}, {payload}, {queue}, {run_at}, {attempts}, {key}, {priority}, {flags})::graphile_worker.job_spec")
+    let row = job.prop_map(move |(name, payload, queue, run_at, attempts, key, priority, flags, _)| {
+        format!("row({name}, {payload}, {queue}, {run_at}, {attempts}, {key}, {priority}, {flags})::{schema}.job_spec")
     });
-    let good = Just("row('good',null,null,null,null,null,null,null)::graphile_worker.job_spec".to_owned());
+    let good = Just(format!("row('good',null,null,null,null,null,null,null)::{schema}.job_spec"));
     let rows = prop::collection::vec(prop_oneof![2 => good, 1 => row], 0..4);
     let add_jobs =
-        (rows, prop::sample::select(vec!["null", "true", "false"])).prop_map(|(rows, preserve)| {
-            format!("add_jobs(array[{}]::graphile_worker.job_spec[], {preserve})", rows.join(", "))
+        (rows, prop::sample::select(vec!["null", "true", "false"])).prop_map(move |(rows, preserve)| {
+            format!("add_jobs(array[{}]::{schema}.job_spec[], {preserve})", rows.join(", "))
         });
+    prop_oneof![4 => add_job, 3 => add_jobs]
+}
+
+/// Calls of every function.
+fn call() -> impl Strategy<Value = String> {
     prop_oneof![
-        4 => add_job,
-        3 => add_jobs,
+        7 => adding("graphile_worker"),
         1 => one(&TEXTS).prop_map(|key| format!("remove_job({key})")),
         1 => one(&IDS).prop_map(|ids| format!("complete_jobs({ids})")),
         1 => (one(&IDS), one(&TEXTS)).prop_map(|(ids, text)| format!("permanently_fail_jobs({ids}, {text})")),
@@ -163,6 +167,32 @@ fn a_call_succeeds_or_changes_nothing() {
             // Whatever is there now can be read.
             let read = place.utils.list_jobs(&atta::JobFilter::default()).await;
             prop_assert!(read.is_ok(), "{read:?} after {call}");
+        }
+        Ok(())
+    });
+}
+
+/// The functions of those who may only add, as one of them.
+#[test]
+fn an_adders_call_succeeds_or_changes_nothing() {
+    let remove = one(&TEXTS).prop_map(|key| format!("remove_job({key})"));
+    let calls = prop::collection::vec(prop_oneof![7 => adding("odd_add"), 1 => remove], 1..8);
+    check(15, calls, |place, calls| async move {
+        let roles = atta::roles_sql(&atta::Schema::default(), "odd").expect("a prefix for roles");
+        let grant = "grant execute on function odd_add.remove_job(text) to odd_adder";
+        place.client.batch_execute(&format!("{roles}; {grant}")).await.expect("the roles are made");
+        for call in calls {
+            let before = place.count().await;
+            let sql = format!("set role odd_adder; select * from odd_add.{call}");
+            let called = place.client.simple_query(&sql).await;
+            place.client.batch_execute("reset role").await.expect("we are ourselves again");
+            if let Err(error) = called {
+                let Some(error) = error.as_db_error() else {
+                    return Err(TestCaseError::fail(format!("{error}: {call}")));
+                };
+                prop_assert!(is_about_values(error.code().code()), "{error:?}: {call}");
+                prop_assert_eq!(place.count().await, before, "{}", call);
+            }
         }
         Ok(())
     });

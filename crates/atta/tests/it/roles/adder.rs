@@ -42,7 +42,7 @@ async fn an_adder_is_told_nothing_of_a_job_that_it_did_not_say_itself() {
     run(
         &roles.owner,
         "select graphile_worker.add_job('t', '[\"secret\"]', job_key := 'merged');
-         select graphile_worker.add_job('t', '\"secret\"', job_key := 'deduped');
+         select graphile_worker.add_job('t', '\"secret\"', job_key := 'deduped', flags := array['secret']);
          update graphile_worker._private_jobs
          set last_error = 'secret', locked_at = now(), locked_by = 'secret' where key = 'deduped'",
     )
@@ -54,6 +54,9 @@ async fn an_adder_is_told_nothing_of_a_job_that_it_did_not_say_itself() {
             "{add}.add_jobs(array[row('t', '[2]', null, null, null, 'merged', null, null)]::{add}.job_spec[])"
         ),
         format!("{add}.add_job('t', '3', job_key := 'deduped', job_key_mode := 'unsafe_dedupe')"),
+        format!(
+            "{add}.add_job('t', '3', job_key := 'deduped', job_key_mode := 'unsafe_dedupe', flags := array['mine'])"
+        ),
     ] {
         let told = value(&adder, &format!("select row_to_json(job) from {call} as job")).await;
         assert!(told.contains("\"key\"") && !told.contains("secret"), "{told}");

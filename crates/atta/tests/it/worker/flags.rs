@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use atta::{ForbiddenFlags, JobSpec, JobSpecBuilder};
+use atta::{ForbiddenFlags, JobSpec, JobSpecBuilder, WorkerEvent};
 use testkit::Database;
 
-use super::support::options;
+use super::support::{Reports, Running, options};
+use crate::faults::support::event;
 
 async fn left_after(forbidden: ForbiddenFlags) -> Vec<String> {
     let db = Database::migrated().await;
@@ -55,4 +57,45 @@ async fn a_function_is_asked_before_every_claim() {
     is_closed.store(false, Ordering::SeqCst);
     worker.run_once().await.unwrap();
     assert_eq!(utils.count_jobs().await.unwrap().total(), 0);
+}
+
+/// While nobody knows what is forbidden nothing runs; and the worker lives, and goes on when it is known.
+#[tokio::test]
+async fn a_function_that_panics_stops_the_claims_and_not_the_worker() {
+    let db = Database::migrated().await;
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let asked = is_broken.clone();
+    let forbidden = ForbiddenFlags::function(move || {
+        assert!(!asked.load(Ordering::SeqCst), "nobody knows");
+        Vec::new()
+    });
+    let mut reports = Reports::new();
+    let options = options(&db)
+        .forbidden_flags(forbidden)
+        .poll_interval(Duration::from_millis(100))
+        .recovery_threshold(Duration::from_secs(2))
+        .define_raw_job("noop", reports.task(|_| async {}));
+    let mut events = options.subscribe();
+    let worker = Running::start(options).await;
+    event(&mut events, |event| matches!(event, WorkerEvent::Started { .. }).then_some(())).await;
+    let job = worker.utils.add_raw_job("noop", 1, JobSpec::default()).await.unwrap();
+    let client = db.client().await;
+    let beat = "select heartbeat_at::text from graphile_worker._atta_workers";
+    let first: String = client.query_one(beat, &[]).await.unwrap().get(0);
+    for _ in 0..3 {
+        let error = event(&mut events, |event| match event {
+            WorkerEvent::ClaimFailed { error } => Some(error.to_string()),
+            _ => None,
+        });
+        assert!(error.await.contains("forbidden flags"));
+    }
+    testkit::wait_for("another beat", || async {
+        let now: String = client.query_one(beat, &[]).await.unwrap().get(0);
+        (now != first).then_some(())
+    })
+    .await;
+    assert!(reports.is_empty());
+    is_broken.store(false, Ordering::SeqCst);
+    assert_eq!(reports.next().await.id(), job.id());
+    worker.stop().await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atta::{IntoTaskHandlerResult, JobSpec, RetryPolicy, TaskHandler, WorkerContext};
+use atta::{IntoTaskHandlerResult, JobSpec, RawJobSpec, Retry, RetryPolicy, TaskHandler, WorkerContext};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use testkit::Database;
@@ -63,6 +63,51 @@ async fn a_task_has_a_policy_of_its_own() {
     let again = utils.get_job(job.id()).await.unwrap().unwrap();
     let delay = (again.run_at() - job.run_at()).num_seconds();
     assert!((1000..1560).contains(&delay), "{delay}");
+}
+
+/// All fail in one second; they must not all come back in one.
+#[tokio::test]
+async fn the_failures_of_one_outage_come_back_at_different_times() {
+    let db = Database::migrated().await;
+    let worker = options(&db).define_job::<Patient>().init().await.unwrap();
+    let utils = worker.create_utils();
+    let job = RawJobSpec::new("patient", json!({}), JobSpec::default()).unwrap();
+    utils.add_raw_jobs(&vec![job; 40]).await.unwrap();
+    worker.run_once().await.unwrap();
+    let sql = "select count(distinct extract(epoch from run_at)::bigint / 10) from graphile_worker.jobs";
+    let tens: i64 = db.client().await.query_one(sql, &[]).await.unwrap().get(0);
+    assert!(tens > 10, "40 jobs come back within {tens} times ten seconds");
+}
+
+#[derive(Serialize, Deserialize)]
+struct Hopeless {}
+
+impl TaskHandler for Hopeless {
+    const IDENTIFIER: &'static str = "hopeless";
+
+    async fn run(self, _ctx: WorkerContext) -> impl IntoTaskHandlerResult {
+        Err::<(), _>("no")
+    }
+
+    fn retry_policy() -> RetryPolicy {
+        RetryPolicy::new(|_, _| -> Retry { panic!("at a loss") })
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_panics_costs_neither_the_slot_nor_the_job() {
+    let db = Database::migrated().await;
+    let options = options(&db).concurrency(1).define_job::<Hopeless>();
+    let worker = options.define_raw_job("other", |_| async {}).init().await.unwrap();
+    let utils = worker.create_utils();
+    let id = utils.add_job(Hopeless {}, JobSpec::default()).await.unwrap().id();
+    let other = RawJobSpec::new("other", json!({}), JobSpec::default()).unwrap();
+    utils.add_raw_jobs(&vec![other; 10]).await.unwrap();
+    worker.run_once().await.unwrap();
+    assert_eq!(utils.count_jobs().await.unwrap().total(), 1, "the others ran");
+    let job = utils.get_job(id).await.unwrap().unwrap();
+    assert_eq!(job.last_error(), Some("no\n(its retry policy panicked: at a loss)"));
+    assert_eq!((job.attempts(), job.locked_at()), (1, None));
 }
 
 #[tokio::test]

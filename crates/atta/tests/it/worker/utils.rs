@@ -8,6 +8,8 @@ use chrono::{TimeDelta, Utc};
 use serde_json::json;
 use testkit::Database;
 
+use super::support::options;
+
 async fn utils(db: &Database) -> WorkerUtils {
     WorkerUtils::connect(&db.url()).unwrap()
 }
@@ -38,6 +40,46 @@ async fn many_jobs_come_back_in_their_order_with_their_names() {
         );
     }
     assert!(utils.add_raw_jobs(&[]).await.unwrap().is_empty());
+}
+
+/// The time of a transaction is that of its begin; this machine's goes on.
+#[tokio::test]
+async fn a_job_without_a_time_is_due_by_the_clock_that_was_chosen() {
+    let db = Database::migrated().await;
+    let (by_database, by_machine) = (utils(&db).await, utils(&db).await.with_use_local_time(true));
+    let mut client = db.client().await;
+    let mut transaction = client.transaction().await.unwrap();
+    let begun: chrono::DateTime<Utc> = transaction.query_one("select now()", &[]).await.unwrap().get(0);
+    transaction.batch_execute("select pg_sleep(0.1)").await.unwrap();
+    let first = by_database.add_raw_job_in(&mut transaction, "t", 1, JobSpec::default()).await.unwrap();
+    let second = by_machine.add_raw_job_in(&mut transaction, "t", 2, JobSpec::default()).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(first.run_at(), begun);
+    // Both clocks are of one machine here.
+    assert!(second.run_at() > begun && second.run_at() <= Utc::now());
+    let options = options(&db).use_local_time(true).define_raw_job("t", |_| async {});
+    options.init().await.unwrap().run_once().await.unwrap();
+    assert_eq!(by_database.count_jobs().await.unwrap().total(), 0);
+}
+
+#[tokio::test]
+async fn a_queue_is_drained_of_what_nobody_is_at() {
+    let db = Database::migrated().await;
+    let utils = utils(&db).await;
+    let specs: Vec<RawJobSpec> = (0..250)
+        .map(|n| {
+            let queue = JobSpecBuilder::new().queue_name(if n % 50 == 0 { "other" } else { "line" });
+            RawJobSpec::new("t", n, queue.build()).unwrap()
+        })
+        .collect();
+    let ids: Vec<i64> = utils.add_raw_jobs(&specs).await.unwrap().iter().map(atta::Job::id).collect();
+    let lock = "update graphile_worker._private_jobs set locked_at = now(), locked_by = 'w' where id = $1";
+    db.client().await.execute(lock, &[&ids[7]]).await.unwrap();
+    let drained = atta::testing::drain_queue(&utils, "line").await.unwrap();
+    assert_eq!(drained.len(), 244);
+    assert!(atta::testing::drain_queue(&utils, "nobody's").await.unwrap().is_empty());
+    assert!(atta::testing::drain_queue(&utils, "\0").await.is_err());
+    assert_eq!(utils.count_jobs().await.unwrap().total(), 6);
 }
 
 /// A prepared statement outlives what it speaks of.
