@@ -11,7 +11,7 @@ with recursive task as materialized (
   from {schema}._private_tasks as task
   where task.identifier = any ($2::text[])
 ), unqueued as (
-  select job.id, job.priority, job.run_at
+  select job.id, job.priority, job.run_at, job.task_id
   from {schema}._private_jobs as job
   where job.is_available = true
     and job.job_queue_id is null
@@ -157,7 +157,7 @@ with recursive task as materialized (
   select thorough.id, thorough.queue_id, thorough.queue_name
   from thorough
 ), queued as (
-  select job.id, job.priority, job.run_at, head.queue_id, head.queue_name
+  select job.id, job.priority, job.run_at, job.task_id, head.queue_id, head.queue_name
   from head
   join {schema}._private_jobs as job on job.id = head.id
   where job.is_available = true
@@ -169,10 +169,12 @@ with recursive task as materialized (
     and (job.flags ?| $3::text[]) is not true
   for update of job skip locked
 ), taken as (
-  select unqueued.id, unqueued.priority, unqueued.run_at, null::integer as queue_id, null::text as queue_name
+  select
+    unqueued.id, unqueued.priority, unqueued.run_at, unqueued.task_id,
+    null::integer as queue_id, null::text as queue_name
   from unqueued
   union all
-  select queued.id, queued.priority, queued.run_at, queued.queue_id, queued.queue_name
+  select queued.id, queued.priority, queued.run_at, queued.task_id, queued.queue_id, queued.queue_name
   from queued
   order by priority, run_at
   limit $5::bigint
@@ -187,9 +189,11 @@ set
   attempts = job.attempts + 1,
   locked_by = $1::text,
   locked_at = coalesce($4::timestamptz, now())
--- By nothing else: what is taken is taken, whatever its task has become since this statement began, and so is its queue.
-from taken
+-- By the task that it has now that it is locked: an add by key may have given it another since this statement began. By what
+-- it had then, it would be left out here, and its queue marked all the same.
+from taken, task
 where job.id = taken.id
+  and task.id = taken.task_id
 returning
   job.id,
   job.payload,
@@ -203,7 +207,7 @@ returning
   job.key,
   job.revision,
   job.flags,
-  (select task.identifier from {schema}._private_tasks as task where task.id = job.task_id) as task_identifier,
+  task.identifier as task_identifier,
   job.job_queue_id,
   taken.queue_name,
   job.locked_at,
