@@ -133,9 +133,10 @@ impl Error {
         }
     }
 
-    /// Whether what failed may have been done all the same: the connection ended before the answer came.
+    /// Whether what failed may have been done all the same: it was sent, and the connection ended before the answer came.
     pub(crate) fn may_have_happened(&self) -> bool {
-        self.db_code().is_none_or(|code| code.starts_with("08") || code.starts_with("57P"))
+        let is_sent = self.inner.kind == Kind::Database;
+        is_sent && self.db_code().is_none_or(|code| code.starts_with("08") || code.starts_with("57P"))
     }
 
     /// The SQLSTATE, when the database refused: `GWBKM`, `42501`, …
@@ -211,6 +212,50 @@ impl StdError for Error {
 }
 
 /// PostgreSQL can't store a NUL character in a text.
+/// What serde says of a misfit, without the value that it quotes: such texts go into logs, where payloads have no place.
+/// Names of fields and of types stay.
+pub(crate) fn without_values(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let quotes = ["invalid type: ", "invalid value: ", "unknown variant "];
+    let Some((before, after)) = text.rsplit_once(", expected ") else { return text };
+    match before.find(['"', '`']) {
+        Some(quote) if quotes.iter().any(|start| before.starts_with(start)) => {
+            format!("{}, expected {after}", before[..quote].trim_end())
+        }
+        _ => text,
+    }
+}
+
 pub(crate) fn without_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misfit_is_told_without_the_value() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code)]
+        struct Wanted {
+            count: u8,
+            kind: Option<Kind>,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[allow(dead_code)]
+        enum Kind {
+            Small,
+        }
+        let told = |json: &str| {
+            let told = without_values(&serde_json::from_str::<Wanted>(json).expect_err("a misfit"));
+            told.split_once(" at line 1 column ").expect("it says where").0.to_owned()
+        };
+        assert_eq!(told(r#"{"count": "secret, expected \"x\""}"#), "invalid type: string, expected u8");
+        assert_eq!(told(r#"{"count": 4711}"#), "invalid value: integer, expected u8");
+        assert_eq!(told(r#"{"count": 1, "kind": "secret"}"#), "unknown variant, expected `Small`");
+        assert_eq!(told("{}"), "missing field `count`");
+        assert!(told(r#"{"other": 1}"#).starts_with("unknown field `other`, expected `count` or `kind`"));
+    }
 }

@@ -154,15 +154,15 @@ impl Worker {
                 false => Ok(()),
             }
         };
-        let mut is_registered = false;
+        let mut may_be_registered = true;
         let register = async {
-            patience.ask(|| recovery::register(shared)).await?;
-            is_registered = true;
-            Ok(())
+            let registered = patience.ask(|| recovery::register(shared)).await;
+            may_be_registered = registered.is_ok();
+            registered
         };
         let ready = tokio::try_join!(register, open_lanes);
-        if ready.is_err() && is_registered {
-            recovery::deregister(shared).await;
+        if ready.is_err() && may_be_registered {
+            let _ = tokio::time::timeout(GOODBYE, recovery::deregister(shared)).await;
         }
         ready.map(drop)
     }

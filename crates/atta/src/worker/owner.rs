@@ -56,14 +56,18 @@ pub(super) enum Mode {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     No,
-    /// It may: they must be given back before the next claim.
-    Now {
-        is_first: bool,
-    },
-    /// They were. But a server that had not ended the statement by then may still do so, and once more is asked at this
-    /// time.
-    Again(Instant),
+    /// It may: they are looked for, and given back, before the next claim.
+    Now,
+    /// They were looked for. But a server that had not ended the statement by then may have done so since, and once more is
+    /// looked at this time.
+    Later(Instant),
+    /// That time has come. Until this one the lanes have to come back, or it is put off: one of them may wait for somebody
+    /// else's transaction. None when the look is under way.
+    Again(Option<Instant>),
 }
+
+/// So long a second look holds everything else up.
+const TO_COME_BACK: Duration = Duration::from_secs(1);
 
 /// One of the two kinds of claims.
 #[derive(Default)]
@@ -119,6 +123,8 @@ pub(super) struct Owner {
     durations: Durations,
     scan: Scan,
     doubt: Doubt,
+    /// When an answer was lost last, without a word of the server.
+    lost_at: Option<Instant>,
     /// A claim came back short, so only a look can tell when the next job is due.
     due_unknown: bool,
     /// When the next jobs are due, in order.
@@ -173,6 +179,7 @@ impl Owner {
             // One that ends when nothing is left must have seen that.
             scan: Scan::new(mode == Mode::UntilShutdown),
             doubt: Doubt::No,
+            lost_at: None,
             due_unknown: false,
             next_due: VecDeque::new(),
             has_found: false,
@@ -209,7 +216,7 @@ impl Owner {
             }
         }
         self.slots.abort_all();
-        let is_clear = !self.is_in_doubt() && !self.shared.leave.is_cancelled();
+        let is_clear = self.knows_all();
         (self.error.map_or(Ok(()), Err), is_clear)
     }
 
@@ -218,12 +225,18 @@ impl Owner {
         if self.shared.leave.is_cancelled() {
             return;
         }
+        if matches!(self.doubt, Doubt::Again(Some(until)) if until <= now && !self.lanes.is_empty()) {
+            self.doubt = Doubt::Later(now + self.shared.recovery_threshold);
+        }
         if self.is_in_doubt() {
             // Only when no lane is away is everything known that this worker has.
             if self.lanes.is_empty() && self.durable.not_before.is_none_or(|time| time <= now) {
                 let known = self.running.keys().copied();
                 let known = known.chain(self.to_release.iter().map(|one| one.job.id)).collect();
                 self.lanes.spawn(lanes::clear_up(self.shared.clone(), known));
+                if self.doubt != Doubt::Now {
+                    self.doubt = Doubt::Again(None);
+                }
             }
             return;
         }
@@ -346,11 +359,9 @@ impl Owner {
             Ok(Errand::ClearedUp(Ok(found))) => self.on_cleared_up(found),
             Ok(Errand::ClearedUp(Err(error))) => self.on_claim_error(error, Claims::Durable),
             Ok(Errand::Aside) => {}
-            // It was left behind.
-            Err(error) if error.is_cancelled() => {}
             // Nothing in a lane panics; if it does, nobody knows what it had claimed.
             Err(error) => {
-                self.doubt = Doubt::Now { is_first: false };
+                self.doubt = Doubt::Now;
                 self.break_down(format!("a lane of the worker panicked: {error}"));
             }
         }
@@ -370,17 +381,31 @@ impl Owner {
     }
 
     fn is_in_doubt(&self) -> bool {
-        matches!(self.doubt, Doubt::Now { .. })
+        matches!(self.doubt, Doubt::Now | Doubt::Again(_))
+    }
+
+    /// Whether there is no lock of this worker's, nor can be, that it does not know of.
+    fn knows_all(&self) -> bool {
+        let is_late = |lost_at: Instant| lost_at.elapsed() < self.shared.recovery_threshold;
+        !self.is_in_doubt() && !self.shared.leave.is_cancelled() && !self.lost_at.is_some_and(is_late)
     }
 
     fn on_cleared_up(&mut self, found: usize) {
-        let asks_again = found > 0 || self.doubt == Doubt::Now { is_first: true };
-        self.doubt = match self.mode {
-            Mode::UntilShutdown if asks_again && !self.shutdown.has_begun() => {
-                Doubt::Again(Instant::now() + self.shared.recovery_threshold)
-            }
-            _ => Doubt::No,
+        let is_last = self.doubt != Doubt::Now && found == 0;
+        self.doubt = match is_last || self.shutdown.has_begun() || self.lost_at.is_none() {
+            true => Doubt::No,
+            false => Doubt::Later(Instant::now() + self.shared.recovery_threshold),
         };
+        if found > 0 {
+            self.wake_sources();
+        }
+    }
+
+    /// The second look, at its time or because this worker ends.
+    fn look_again(&mut self, doubt: Doubt) {
+        self.doubt = doubt;
+        // That is for claims.
+        self.durable.not_before = None;
     }
 
     fn on_claimed(&mut self, asked: usize, jobs: Vec<Job>, asked_at: Instant, took: Duration) {
@@ -507,7 +532,10 @@ impl Owner {
         source.more = true;
         // A refusal took nothing, and a pick never does; an end of the connection may have come after the commit.
         if kind == Claims::Durable && error.may_have_happened() {
-            self.doubt = Doubt::Now { is_first: true };
+            self.doubt = Doubt::Now;
+            if error.db_code().is_none() {
+                self.lost_at = Some(Instant::now());
+            }
         }
         if self.mode == Mode::UntilEmpty && source.errors.tries() >= ONCE_TRIES {
             self.error = Some(error);
@@ -621,8 +649,9 @@ impl Owner {
             self.plan.oldest_wait(now),
             self.shutdown.next_step(),
             match self.doubt {
-                Doubt::Again(time) => Some(time),
-                Doubt::No | Doubt::Now { .. } => None,
+                Doubt::Later(time) => Some(time),
+                Doubt::Again(until) => until.filter(|time| *time > now),
+                Doubt::No | Doubt::Now => None,
             },
             Some(self.refresh_at),
         ];
@@ -649,8 +678,8 @@ impl Owner {
             let old = self.list.take_durable(before);
             self.give_back(old, || Outcome::NotStarted);
         }
-        if matches!(self.doubt, Doubt::Again(time) if time <= now) {
-            self.doubt = Doubt::Now { is_first: false };
+        if matches!(self.doubt, Doubt::Later(time) if time <= now) {
+            self.look_again(Doubt::Again(Some(now + TO_COME_BACK)));
         }
         if self.refresh_at <= now {
             self.refresh_at = next_refresh(self.shared.poll_interval);
@@ -694,8 +723,8 @@ impl Owner {
 
     fn begin_shutdown(&mut self) {
         self.shutdown.begin();
-        if matches!(self.doubt, Doubt::Again(_)) {
-            self.doubt = Doubt::Now { is_first: false };
+        if matches!(self.doubt, Doubt::Later(_) | Doubt::Again(Some(_))) {
+            self.look_again(Doubt::Now);
         }
         self.give_back_unstarted();
         for lane in self.batches.lanes() {
@@ -742,8 +771,8 @@ impl Owner {
             shutdown::Step::Leave => {
                 tracing::error!("the database did not answer; locks are left for other workers to recover");
                 self.shared.leave.cancel();
-                // A statement may wait for somebody else's transaction, for ever. It ends with its connection.
-                self.lanes.abort_all();
+                // A statement may wait for somebody else's transaction, for ever. If that ends, so does the lane.
+                self.lanes.detach_all();
                 self.running.clear();
                 self.to_release.clear();
             }

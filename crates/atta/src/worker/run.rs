@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use tracing::Instrument;
 
 use super::Shared;
+use crate::error::without_values;
 use crate::event::WorkerEvent;
 use crate::task::{IntoBatchResult, IntoTaskHandlerResult};
 use crate::{BatchTaskHandler, Job, Retry, RetryPolicy, TaskError, TaskHandler, WorkerContext};
@@ -212,23 +213,9 @@ fn decide(policy: &RetryPolicy, job: &Job, error: &TaskError) -> (Retry, String)
 
 fn decode<T: serde::de::DeserializeOwned>(ctx: &WorkerContext, identifier: &str) -> Result<T, TaskError> {
     serde_json::from_str(ctx.job().payload_json()).map_err(|error| {
-        let (wanted, why) = (std::any::type_name::<T>(), without_values(&error.to_string()));
+        let (wanted, why) = (std::any::type_name::<T>(), without_values(&error));
         TaskError::new(format!("the payload does not fit task {identifier} ({wanted}): {why}"))
     })
-}
-
-/// What serde says of a misfit, without the value that it quotes: the text goes into the log, where payloads have no place.
-/// Names of fields and of types stay.
-fn without_values(text: &str) -> String {
-    let is_quote = |c: char| c == '"' || c == '`';
-    let quotes = ["invalid type: ", "invalid value: ", "unknown variant "];
-    let Some((before, after)) = text.rsplit_once(", expected ") else { return text.to_owned() };
-    match before.find(is_quote) {
-        Some(quote) if quotes.iter().any(|start| before.starts_with(start)) => {
-            format!("{}, expected {after}", before[..quote].trim_end())
-        }
-        _ => text.to_owned(),
-    }
 }
 
 /// The job fails if an item did, and keeps only the items that did, in order and to the letter.
@@ -264,35 +251,4 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("without a message")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_misfit_is_told_without_the_value() {
-        #[derive(Debug, serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        #[allow(dead_code)]
-        struct Wanted {
-            count: u8,
-            kind: Option<Kind>,
-        }
-        #[derive(Debug, serde::Deserialize)]
-        #[allow(dead_code)]
-        enum Kind {
-            Small,
-        }
-        let told = |json: &str| {
-            let error = serde_json::from_str::<Wanted>(json).expect_err("a misfit").to_string();
-            let told = without_values(&error);
-            told.split_once(" at line 1 column ").expect("it says where").0.to_owned()
-        };
-        assert_eq!(told(r#"{"count": "secret, expected \"x\""}"#), "invalid type: string, expected u8");
-        assert_eq!(told(r#"{"count": 4711}"#), "invalid value: integer, expected u8");
-        assert_eq!(told(r#"{"count": 1, "kind": "secret"}"#), "unknown variant, expected `Small`");
-        assert_eq!(told("{}"), "missing field `count`");
-        assert!(told(r#"{"other": 1}"#).starts_with("unknown field `other`, expected `count` or `kind`"));
-    }
 }

@@ -9,7 +9,7 @@ use testkit::{Database, Proxy, wait_for};
 use tokio::sync::Notify;
 use tokio_postgres::Client;
 
-use super::support::{LOCKED_JOBS, LOCKED_QUEUES, Tally, event};
+use super::support::{JOBS, LOCKED_JOBS, LOCKED_QUEUES, Tally, event};
 use crate::worker::support::{Reports, Running, options, wait_until_empty};
 
 const TERMINATE: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity
@@ -122,26 +122,30 @@ async fn jobs_of_a_claim_whose_answer_was_lost_run_all_the_same() {
     worker.stop().await.unwrap();
 }
 
-/// The server is at it when the connection is lost, and goes on: what it marks as ours after we have looked for it must not
-/// stay so either.
-#[tokio::test]
-async fn a_lost_claim_that_is_written_late_is_given_back() {
-    let db = Database::migrated().await;
-    let client = db.client().await;
-    let naps = "create sequence public.naps;
-         create function public.nap() returns trigger language plpgsql as $$
-         begin
-           if nextval('public.naps') = 1 then
-             perform pg_sleep(2);
-           end if;
-           return new;
-         end $$;
-         create trigger nap before update on graphile_worker._private_jobs for each row
-         when (old.locked_by is null and new.locked_by is not null) execute function public.nap()";
-    client.batch_execute(naps).await.unwrap();
+/// The first claim takes three seconds, from when it has locked the job to when it is written.
+const NAPS: &str = "create sequence public.naps;
+    create function public.nap() returns trigger language plpgsql as $$
+    begin
+      if nextval('public.naps') = 1 then
+        perform pg_sleep(3);
+      end if;
+      return new;
+    end $$;
+    create trigger nap before update on graphile_worker._private_jobs for each row
+    when (old.locked_by is null and new.locked_by is not null) execute function public.nap()";
+
+const NAPPING: &str =
+    "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+
+/// A worker whose connections are cut while the server is at its first claim, which goes on; and its job, which reports.
+async fn with_a_claim_that_is_lost(
+    db: &Database,
+    client: &Client,
+    reports: &Reports,
+) -> (Running, i64, Proxy) {
+    client.batch_execute(NAPS).await.unwrap();
     let (proxy, url) = Proxy::before(&db.url());
-    let mut reports = Reports::new();
-    let options = options(&db).database_url(url).recovery_threshold(Duration::from_secs(4));
+    let options = options(db).database_url(url).recovery_threshold(Duration::from_secs(6));
     let options = options.poll_interval(Duration::from_millis(200));
     let options = options.define_raw_job("late", reports.task(|_| async {}));
     let mut events = options.subscribe();
@@ -150,17 +154,49 @@ async fn a_lost_claim_that_is_written_late_is_given_back() {
     let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
     let spec = atta::JobSpecBuilder::new().queue_name("line");
     let job = direct.add_raw_job("late", json!({}), spec).await.unwrap();
-    let count = async |sql: &str| client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
-    let napping = "select count(*) from pg_stat_activity
-                   where datname = current_database() and wait_event = 'PgSleep'";
-    wait_for("the claim to nap", || async { (count(napping).await == 1).then_some(()) }).await;
+    counted(client, "the claim to nap", NAPPING, 1).await;
     proxy.cut_all();
-    wait_for("the claim to be written", || async { (count(LOCKED_JOBS).await == 1).then_some(()) }).await;
+    (worker, job.id(), proxy)
+}
+
+async fn counted(client: &Client, what: &str, sql: &str, wanted: i64) {
+    wait_for(what, || async {
+        let count: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+        (count == wanted).then_some(())
+    })
+    .await;
+}
+
+/// What the server marks as ours after we have looked for it must not stay so either.
+#[tokio::test]
+async fn a_lost_claim_that_is_written_late_is_given_back() {
+    let db = Database::migrated().await;
+    let (client, mut reports) = (db.client().await, Reports::new());
+    let (worker, job_id, _proxy) = with_a_claim_that_is_lost(&db, &client, &reports).await;
+    counted(&client, "the claim to be written", LOCKED_JOBS, 1).await;
     assert!(reports.is_empty(), "the worker knows nothing of it");
-    assert_eq!(reports.next().await.id(), job.id());
-    wait_until_empty(&direct).await;
+    assert_eq!(reports.next().await.id(), job_id);
+    counted(&client, "nothing to be left", JOBS, 0).await;
+    counted(&client, "the queue to be free", LOCKED_QUEUES, 0).await;
     worker.stop().await.unwrap();
-    assert_eq!(count(LOCKED_QUEUES).await, 0);
+}
+
+/// The same, and the worker ends before it can look again: others look for it.
+#[tokio::test]
+async fn a_lost_claim_that_is_written_after_the_end_of_its_worker_is_found_by_others() {
+    let db = Database::migrated().await;
+    let (client, mut reports) = (db.client().await, Reports::new());
+    let (worker, job_id, _proxy) = with_a_claim_that_is_lost(&db, &client, &reports).await;
+    worker.stop().await.unwrap();
+    counted(&client, "the claim to be written", LOCKED_JOBS, 1).await;
+    assert!(reports.is_empty());
+    let others = options(&db).recovery_threshold(Duration::from_secs(2));
+    let others = others.poll_interval(Duration::from_millis(200));
+    let other = Running::start(others.define_raw_job("late", reports.task(|_| async {}))).await;
+    assert_eq!(reports.next().await.id(), job_id);
+    counted(&client, "nothing to be left", JOBS, 0).await;
+    counted(&client, "the queue to be free", LOCKED_QUEUES, 0).await;
+    other.stop().await.unwrap();
 }
 
 /// The failure is written and the answer is lost: the second try finds the job no longer ours, by our own doing.

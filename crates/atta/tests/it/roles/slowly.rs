@@ -8,12 +8,12 @@ use crate::faults::support::{JOBS, LOCKED_QUEUES};
 use crate::sql_api::support::{run, value};
 use crate::worker::support::{Reports, Running};
 
-/// The first claim that looks at a queue takes three seconds, after it has begun and before it locks the job.
+/// The first claim that looks at a queue takes four seconds, after it has begun and before it locks the job.
 const NAPS: &str = "create sequence public.naps;
     create function public.nap() returns boolean language plpgsql security definer as $$
     begin
       if position('locked_queue' in current_query()) > 0 and nextval('public.naps') = 1 then
-        perform pg_sleep(3);
+        perform pg_sleep(4);
       end if;
       return true;
     end $$;
