@@ -1,6 +1,6 @@
 //! What others wrote and we build in: its licences, where it comes from, and what we refuse by name.
 //!
-//! `deny.toml` says what is allowed, in the words of cargo-deny. `cargo xtask test` installs that, which takes minutes; so
+//! `deny.toml` says what is allowed, in the words of cargo-deny. `cargo xtask test` installs that, which takes a while; so
 //! for `cargo xtask check` what it would find in the list of dependencies alone is looked for here, by what cargo itself
 //! tells. Where it is installed, it has the last word; known holes (advisories) only it knows of, and only where it reaches
 //! their database.

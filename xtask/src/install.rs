@@ -75,7 +75,7 @@ pub(crate) fn cargo_deny() {
     if find_cargo_deny().is_some() {
         return;
     }
-    say("cargo-deny is missing: building it, for some minutes");
+    say("cargo-deny is missing: building it, which takes a while");
     let mut install = cargo();
     install.args(["install", CARGO_DENY, "--locked", "--debug", "--quiet", "--root"]).arg(tools());
     // Symbols for a debugger would take half of the time.

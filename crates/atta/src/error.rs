@@ -211,7 +211,6 @@ impl StdError for Error {
     }
 }
 
-/// PostgreSQL can't store a NUL character in a text.
 /// What serde says of a misfit, without the value that it quotes: such texts go into logs, where payloads have no place.
 /// Names of fields and of types stay.
 pub(crate) fn without_values(error: &serde_json::Error) -> String {
@@ -226,6 +225,7 @@ pub(crate) fn without_values(error: &serde_json::Error) -> String {
     }
 }
 
+/// PostgreSQL can't store a NUL character in a text.
 pub(crate) fn without_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

@@ -769,7 +769,10 @@ impl Owner {
                 self.give_back(jobs, || Outcome::Interrupted);
             }
             shutdown::Step::Leave => {
-                tracing::error!("the database did not answer; locks are left for other workers to recover");
+                tracing::error!(
+                    "what was left could not be written in time: the database does not answer, or a transaction of somebody else's \
+                     holds it up; locks are left for other workers to recover"
+                );
                 self.shared.leave.cancel();
                 // A statement may wait for somebody else's transaction, for ever. If that ends, so does the lane.
                 self.lanes.detach_all();
