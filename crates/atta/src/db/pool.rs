@@ -49,9 +49,30 @@ pub(crate) fn worker_pool(
     size: usize,
     lock_timeout: Option<Duration>,
 ) -> Result<Pool> {
-    let patience =
-        lock_timeout.map(|time| format!("; set lock_timeout = {}", time.as_millis().clamp(1, LONGEST)));
-    let set_up: Arc<str> = format!("{INDEXES_ONLY}{}", patience.unwrap_or_default()).into();
+    worker_pool_with(settings, size, StatementTimeouts { lock: lock_timeout, statement: None })
+}
+
+/// How long statements of a worker may take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StatementTimeouts {
+    /// For each lock that they wait for.
+    pub(crate) lock: Option<Duration>,
+    /// As a whole.
+    pub(crate) statement: Option<Duration>,
+}
+
+/// A pool like [`worker_pool`].
+pub(crate) fn worker_pool_with(
+    settings: &ConnectionSettings,
+    size: usize,
+    timeouts: StatementTimeouts,
+) -> Result<Pool> {
+    let set = |name: &str, time: Option<Duration>| {
+        time.map(|time| format!("; set {name} = {}", time.as_millis().clamp(1, LONGEST))).unwrap_or_default()
+    };
+    let (lock, statement) =
+        (set("lock_timeout", timeouts.lock), set("statement_timeout", timeouts.statement));
+    let set_up: Arc<str> = format!("{INDEXES_ONLY}{lock}{statement}").into();
     let set_up = Hook::async_fn(move |client: &mut ClientWrapper, _| {
         let set_up = set_up.clone();
         Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })

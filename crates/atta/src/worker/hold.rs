@@ -22,6 +22,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::Shared;
 use super::backoff::Backoff;
 use super::claim;
+use super::lanes::Left;
 use super::release::{self, Failures};
 use super::run::{Finished, Outcome};
 use super::scan::Cursor;
@@ -73,11 +74,13 @@ pub(crate) struct Wanted {
     pub(crate) from: Cursor,
 }
 
-/// Picks, waits for what becomes of it, and settles. Gives back how many it picked, and how long that took.
+/// Picks, waits for what becomes of it, and settles. Returns how many it picked, and how long that took. What could not be
+/// settled, and was claimed anew, is put into `left` for its release.
 pub(crate) async fn hold(
     shared: &Arc<Shared>,
     wanted: Wanted,
     news: &mpsc::Sender<News>,
+    left: &mut Left,
 ) -> Result<(usize, Duration)> {
     let client = pool::get(&shared.lane_pool, "claiming jobs").await?;
     let start = Instant::now();
@@ -116,7 +119,7 @@ pub(crate) async fn hold(
         Err((error, in_doubt)) => {
             tracing::warn!(%error, "could not settle held jobs, claiming them anew");
             discard(client);
-            settle_elsewhere(shared, settlement, in_doubt).await;
+            *left = settle_elsewhere(shared, settlement, in_doubt).await;
         }
     }
     Ok((count, took))
@@ -208,8 +211,8 @@ async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Res
     Err((Error::unavailable("settling held jobs: some were not where they had been"), true))
 }
 
-/// After a lost connection: what nobody has touched since becomes ours durably, and is released in the usual way.
-async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt: bool) {
+/// After a lost connection: what nobody has touched since becomes ours durably, and is left to be released.
+async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt: bool) -> Left {
     let Settlement { mut finished, running } = settlement;
     // These are free already.
     finished.retain(|one| !matches!(one.outcome, Outcome::Interrupted | Outcome::NotStarted));
@@ -225,16 +228,16 @@ async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt
         }
         tokio::select! {
             () = tokio::time::sleep(backoff.next()) => {}
-            () = shared.leave.cancelled() => return,
+            () = shared.leave.cancelled() => return Left::default(),
         }
     };
     if !answer_was_lost && ours.len() < jobs.len() {
         // Somebody has had the others since. If that is a durable lane of ours, which runs them again by now, its claim
         // must not be ended by this run.
         let others = finished.extract_if(.., |one| !ours.contains(&one.job.id)).collect();
-        release::tell(shared, others, &[], in_doubt);
+        release::tell(shared, others, in_doubt);
     }
-    release::release(shared, finished, in_doubt).await;
+    Left { finished, is_unknown: in_doubt }
 }
 
 /// Gives the ids of those that are ours by it.

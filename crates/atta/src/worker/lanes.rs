@@ -7,13 +7,13 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
 use super::claim::claim_jobs;
-use super::release::{self, release};
+use super::release;
 use super::run::Finished;
 use super::scan::Cursor;
 use crate::db::pool;
 use crate::{Error, Job, Result};
 
-/// Lanes that claim durably: while one is away, the other can bring in what has finished since.
+/// Lanes that claim durably.
 pub(super) const DURABLE_LANES: usize = 2;
 
 /// Lanes that hold: while the jobs of one run, the others pick and settle, and wait for the disk.
@@ -24,39 +24,30 @@ pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES;
 
 /// What a lane came back with.
 pub(super) enum Errand {
-    /// Releases and durable claims.
-    Durable { asked: usize, claimed: Option<Result<(Vec<Job>, Instant, Duration)>> },
-    /// How many jobs were picked and settled, and how long the pick took.
-    Held { lane: u64, from: Cursor, picked: Result<(usize, Duration)> },
+    /// A durable claim.
+    Durable { asked: usize, claimed: Result<(Vec<Job>, Instant, Duration)> },
+    /// How many jobs were picked and settled, and how long the pick took. If the connection was lost, and the jobs were
+    /// claimed anew, their outcomes are left to be released.
+    Held { lane: u64, from: Cursor, picked: Result<(usize, Duration)>, left: Left },
     /// Gave back what a claim in doubt may have taken: so many jobs.
     ClearedUp(Result<usize>),
     /// Something that needs no answer.
     Aside,
 }
 
-/// One durable errand: releases, and claims. A queue is free for the claim only when its job is released, so then the
-/// one waits for the other.
-pub(super) async fn durable_errand(
-    shared: Arc<Shared>,
-    finished: Vec<Finished>,
-    asked: usize,
-    unqueued: Vec<String>,
-) -> Errand {
-    let claim = async {
-        if asked == 0 {
-            return None;
-        }
-        Some(match pool::get(&shared.lane_pool, "claiming jobs").await {
-            Ok(client) => claim_jobs(&shared, &client, asked, &unqueued).await,
-            Err(error) => Err(error),
-        })
-    };
-    let frees_a_queue = finished.iter().any(|one| one.job.job_queue_id.is_some());
-    let claimed = if frees_a_queue {
-        release(&shared, finished, false).await;
-        claim.await
-    } else {
-        tokio::join!(release(&shared, finished, false), claim).1
+/// Outcomes of held jobs that are durable claims now.
+#[derive(Default)]
+pub(super) struct Left {
+    pub(super) finished: Vec<Finished>,
+    /// A reply was lost: they may have been written already.
+    pub(super) is_unknown: bool,
+}
+
+/// One durable claim.
+pub(super) async fn claim_durably(shared: Arc<Shared>, asked: usize, unqueued: Vec<String>) -> Errand {
+    let claimed = match pool::get(&shared.lane_pool, "claiming jobs").await {
+        Ok(client) => claim_jobs(&shared, &client, asked, &unqueued).await,
+        Err(error) => Err(error),
     };
     Errand::Durable { asked, claimed }
 }

@@ -13,6 +13,7 @@ use super::backoff::Backoff;
 use super::flags::ForbiddenFlags;
 use super::lanes;
 use super::plan::{LocalQueueConfig, Plan};
+use super::release;
 use super::run::Tasks;
 use super::shared::{Beats, Statements};
 use super::{Shared, Worker};
@@ -26,6 +27,10 @@ use crate::{BatchTaskHandler, Error, Result, Schema, TaskHandler, WorkerContext,
 
 /// More jobs at a time, or ahead of time, are a slip of the pen.
 const MOST_JOBS: usize = 1_000_000;
+
+/// How long a statement that releases several jobs may take, and how long any release may wait for a lock on a table. Far
+/// more than it needs. What takes longer is tried again job by job, so that the others do not wait for it.
+const TO_RELEASE: Duration = Duration::from_secs(2);
 
 /// How a worker is set up.
 ///
@@ -112,7 +117,7 @@ impl WorkerOptions {
     }
 
     /// How many connections the pool for tasks and [`WorkerUtils`] may open. At least 2; default: 10. The worker itself
-    /// has up to seven more: five that claim and release, one for heartbeats and one for LISTEN.
+    /// has up to eleven more: five that claim, four that release, one for heartbeats and one for LISTEN.
     pub fn max_pg_conn(mut self, count: usize) -> WorkerOptions {
         self.max_pg_conn = count;
         self
@@ -325,8 +330,18 @@ impl WorkerOptions {
             Some(config) => pool::pool(config, size),
             None => Ok(utils.pool().clone()),
         };
+        let release_pool = |size, statement_timeout| match &config {
+            Some(config) if is_direct => {
+                let timeouts =
+                    pool::StatementTimeouts { lock: Some(TO_RELEASE), statement: statement_timeout };
+                pool::worker_pool_with(config, size, timeouts)
+            }
+            _ => own_pool(size, None),
+        };
         let shared = Shared {
             lane_pool: own_pool(lanes::LANES, None)?,
+            release_pool: release_pool(release::BATCHES, Some(TO_RELEASE))?,
+            alone_pool: release_pool(release::ALONE, None)?,
             // Who buries the dead must not wait so long for a row of theirs that it is taken for dead itself.
             pulse_pool: own_pool(1, Some(self.recovery_threshold / 3))?,
             worker_id: format!("atta-{:016x}", fastrand::u64(..)).into(),

@@ -20,8 +20,9 @@ use tokio::task::JoinSet;
 use super::backoff::Backoff;
 use super::batches::{Batch, Batches, Kept};
 use super::hold::{self, Durations, News, Picked, Settlement, Size, Wanted};
-use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES};
+use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES, Left};
 use super::plan::Plan;
+use super::release::{Releases, Report};
 use super::run::{Claim, Finished, Outcome};
 use super::scan::{Cursor, Scan};
 use super::shutdown::{self, Shutdown};
@@ -110,11 +111,10 @@ pub(super) struct Owner {
     running: HashMap<i64, Arc<Job>>,
     /// Asked for by lanes that are away.
     reserved: usize,
-    /// Back from a slot and not yet on a lane.
-    to_release: Vec<Finished>,
-    /// A release has made something due, or will: the next job of a queue, or the same job.
+    /// Ended, and not yet known to be released.
+    releases: Releases,
+    /// A release has made something due: the next job of a queue, or the same job.
     has_freed: bool,
-    release_at: Option<Instant>,
     news_sender: mpsc::Sender<News>,
     news: mpsc::Receiver<News>,
     batches: Batches,
@@ -156,6 +156,7 @@ impl Owner {
             shutdown: Shutdown::new(&worker.plan),
             plan: worker.plan.clone(),
             size: Size::new(shared.slots),
+            releases: Releases::start(&shared, &worker.plan),
             shared,
             mode,
             wakes,
@@ -169,8 +170,6 @@ impl Owner {
             running: HashMap::new(),
             reserved: 0,
             has_freed: false,
-            to_release: Vec::new(),
-            release_at: None,
             news_sender,
             news,
             batches: Batches::default(),
@@ -208,6 +207,7 @@ impl Owner {
                 Some(errand) = self.lanes.join_next() => self.on_errand(errand),
                 Some(finished) = self.finished.recv() => self.on_finished(finished),
                 Some(news) = self.news.recv() => self.on_news(news),
+                Some(report) = self.releases.report() => self.on_released(report),
                 Some(slot) = self.slots.join_next() => self.on_slot_ended(slot),
                 Some(wake) = self.wakes.recv() => self.on_wake(wake),
                 () = tokio::time::sleep_until(timer.into()) => self.on_timer(),
@@ -217,11 +217,13 @@ impl Owner {
         }
         self.slots.abort_all();
         let is_clear = self.knows_all();
+        self.releases.end().await;
         (self.error.map_or(Ok(()), Err), is_clear)
     }
 
     /// Sends out what there is to do, as far as lanes are free.
     fn send_lanes(&mut self, now: Instant) {
+        self.releases.flush();
         if self.shared.leave.is_cancelled() {
             return;
         }
@@ -232,7 +234,7 @@ impl Owner {
             // Only when no lane is away is everything known that this worker has.
             if self.lanes.is_empty() && self.durable.not_before.is_none_or(|time| time <= now) {
                 let known = self.running.keys().copied();
-                let known = known.chain(self.to_release.iter().map(|one| one.job.id)).collect();
+                let known = known.chain(self.releases.ids()).collect();
                 self.lanes.spawn(lanes::clear_up(self.shared.clone(), known));
                 if self.doubt != Doubt::Now {
                     self.doubt = Doubt::Again(None);
@@ -246,16 +248,11 @@ impl Owner {
             (self.has_freed, self.durable.more) = (false, true);
         }
         while self.durable.away < DURABLE_LANES {
-            let is_time = self.release_at.is_some_and(|time| time <= now) || self.shutdown.has_begun();
-            let release = if is_time { std::mem::take(&mut self.to_release) } else { Vec::new() };
-            if !release.is_empty() {
-                self.release_at = None;
-            }
             let asked = self.room(now);
-            if release.is_empty() && asked == 0 {
+            if asked == 0 {
                 break;
             }
-            self.send_durable(release, asked);
+            self.send_durable(asked);
         }
         self.held.more |= self.scan.is_due(now);
         while self.held.away < HOLDING_LANES
@@ -272,15 +269,13 @@ impl Owner {
         }
     }
 
-    fn send_durable(&mut self, release: Vec<Finished>, asked: usize) {
-        if asked > 0 {
-            self.durable.more = self.durable.is_rich;
-            self.reserved += asked;
-            self.shared.events.send(|| WorkerEvent::ClaimStarted);
-        }
+    fn send_durable(&mut self, asked: usize) {
+        self.durable.more = self.durable.is_rich;
+        self.reserved += asked;
+        self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.durable.away += 1;
         let unqueued = self.tasks(|is_slow| !self.holds() || is_slow);
-        self.lanes.spawn(lanes::durable_errand(self.shared.clone(), release, asked, unqueued));
+        self.lanes.spawn(lanes::claim_durably(self.shared.clone(), asked, unqueued));
     }
 
     fn send_holding(&mut self, now: Instant) {
@@ -295,8 +290,9 @@ impl Owner {
         let (shared, news) = (self.shared.clone(), self.news_sender.clone());
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.lanes.spawn(async move {
-            let picked = hold::hold(&shared, wanted, &news).await;
-            Errand::Held { lane, from, picked }
+            let mut left = Left::default();
+            let picked = hold::hold(&shared, wanted, &news, &mut left).await;
+            Errand::Held { lane, from, picked, left }
         });
     }
 
@@ -313,17 +309,19 @@ impl Owner {
 
     /// Whether a batch may be picked now: only if a slot can begin it.
     fn may_hold(&self) -> bool {
-        self.holds()
-            && !self.shutdown.has_begun()
-            && self.error.is_none()
-            && self.running.len() < self.shared.slots
+        self.holds() && !self.is_held_up() && self.running.len() < self.shared.slots
+    }
+
+    /// Whether nothing may be claimed: the worker ends, or too much waits to be released.
+    fn is_held_up(&self) -> bool {
+        self.shutdown.has_begun() || self.error.is_some() || self.releases.is_full()
     }
 
     /// How many jobs may be claimed durably now: as many as there is room for, and none before half of the local queue
     /// has gone, since few at a time cost almost as much as many.
     fn room(&self, now: Instant) -> usize {
         let pick_first = self.pick_first_until.is_some_and(|time| time > now);
-        if !self.durable.may_claim(now) || pick_first || self.shutdown.has_begun() || self.error.is_some() {
+        if !self.durable.may_claim(now) || pick_first || self.is_held_up() {
             return 0;
         }
         let ahead = self.plan.local_queue_size();
@@ -339,13 +337,15 @@ impl Owner {
                 self.durable.away -= 1;
                 self.reserved -= asked;
                 match claimed {
-                    None => {}
-                    Some(Ok((jobs, asked_at, took))) => self.on_claimed(asked, jobs, asked_at, took),
-                    Some(Err(error)) => self.on_claim_error(error, Claims::Durable),
+                    Ok((jobs, asked_at, took)) => self.on_claimed(asked, jobs, asked_at, took),
+                    Err(error) => self.on_claim_error(error, Claims::Durable),
                 }
             }
-            Ok(Errand::Held { lane, from, picked }) => {
+            Ok(Errand::Held { lane, from, picked, left }) => {
                 self.held.away -= 1;
+                for finished in left.finished {
+                    self.releases.add(finished, left.is_unknown);
+                }
                 let settled = self.batches.end_settling(lane);
                 self.held.more |= settled.lets_go;
                 for finished in settled.finished {
@@ -573,13 +573,14 @@ impl Owner {
     }
 
     fn queue_release(&mut self, finished: Finished) {
-        // Its queue is free for the next job, and one that was not completed becomes due again.
-        self.has_freed = true;
-        self.held.more |= self.holds() && !matches!(finished.outcome, Outcome::Completed);
-        self.due_unknown |= matches!(finished.outcome, Outcome::Failed(_) | Outcome::Interrupted);
-        let time = Instant::now() + self.plan.release_delay(&finished.outcome);
-        self.release_at = Some(self.release_at.map_or(time, |earlier| earlier.min(time)));
-        self.to_release.push(finished);
+        self.releases.add(finished, false);
+    }
+
+    /// Outcomes are written: queues are free for their next jobs, and jobs that were not completed are due again.
+    fn on_released(&mut self, report: Report) {
+        self.has_freed |= report.frees_queue || report.returns_jobs;
+        self.held.more |= self.holds() && report.returns_jobs;
+        self.due_unknown |= report.due_unknown;
     }
 
     fn on_wake(&mut self, wake: Wake) {
@@ -639,8 +640,6 @@ impl Owner {
     fn next_timer(&self, now: Instant) -> Instant {
         let times = [
             self.next_due.front().copied(),
-            // What should have been released by now waits for a lane to come back.
-            self.release_at.filter(|time| *time > now),
             self.pick_first_until,
             self.durable.next_timer(now),
             self.held.next_timer(now),
@@ -712,8 +711,7 @@ impl Owner {
 
     fn is_done(&self) -> bool {
         let is_clear = !self.is_in_doubt() || self.error.is_some() || self.shared.leave.is_cancelled();
-        let is_idle =
-            self.running.is_empty() && self.to_release.is_empty() && self.lanes.is_empty() && is_clear;
+        let is_idle = self.running.is_empty() && self.releases.is_idle() && self.lanes.is_empty() && is_clear;
         is_idle
             && match self.mode {
                 Mode::UntilShutdown => self.shutdown.has_begun(),
@@ -777,7 +775,7 @@ impl Owner {
                 // A statement may wait for somebody else's transaction, for ever. If that ends, so does the lane.
                 self.lanes.detach_all();
                 self.running.clear();
-                self.to_release.clear();
+                self.releases.leave();
             }
         }
     }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::options::Patience;
-use super::run::Outcome;
 use super::{Claims, Shared};
 use crate::ConnectionSettings;
 use crate::cron::CronItems;
@@ -96,14 +95,6 @@ impl Plan {
     /// When to look for jobs that have waited too long.
     pub(super) fn oldest_wait(&self, now: Instant) -> Option<Instant> {
         self.local_queue_ttl().map(|ttl| now + (ttl / 4).max(Duration::from_millis(10)))
-    }
-
-    pub(super) fn release_delay(&self, outcome: &Outcome) -> Duration {
-        match outcome {
-            Outcome::Completed => self.complete_job_batch_delay,
-            Outcome::Failed(_) => self.fail_job_batch_delay,
-            Outcome::Interrupted | Outcome::NotStarted => Duration::ZERO,
-        }
     }
 
     pub(super) fn pause_after_short_claim(&mut self, count: usize) -> Option<Instant> {

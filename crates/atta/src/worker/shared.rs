@@ -23,8 +23,12 @@ use crate::{Schema, WorkerUtils};
 pub(crate) struct Shared {
     pub(crate) worker_id: Arc<str>,
     pub(crate) utils: WorkerUtils,
-    /// For claims and releases.
+    /// For claims.
     pub(crate) lane_pool: Pool,
+    /// For releases of several jobs. Where the sessions are ours, their statements time out.
+    pub(crate) release_pool: Pool,
+    /// For releases of single jobs, which may take long.
+    pub(crate) alone_pool: Pool,
     /// For heartbeats and recovery.
     pub(crate) pulse_pool: Pool,
     pub(crate) sql: Statements,

@@ -1,0 +1,81 @@
+//! What is told of a release once it is written: events and hooks.
+
+use std::sync::Arc;
+
+use super::super::Shared;
+use super::super::run::{Finished, Outcome};
+use crate::event::WorkerEvent;
+
+/// Reports what was written, or not: with `is_unknown` a reply was lost, and jobs that are no longer ours were released by
+/// us.
+pub(crate) fn tell(shared: &Arc<Shared>, finished: Vec<Finished>, is_unknown: bool) {
+    match is_unknown {
+        true => tell_all(shared, finished),
+        false => tell_lost(shared, finished),
+    }
+}
+
+/// Reports claims that were lost: nothing was written.
+pub(super) fn tell_lost(shared: &Shared, finished: Vec<Finished>) {
+    for Finished { job, .. } in finished {
+        tracing::warn!(job = job.id, task = job.task_identifier(), "the job was no longer this worker's");
+        shared.events.send(|| WorkerEvent::ClaimLost { job });
+    }
+}
+
+/// Events at once, hooks in a task of their own: a slow hook holds nobody up.
+pub(crate) fn tell_all(shared: &Arc<Shared>, finished: Vec<Finished>) {
+    for one in &finished {
+        tell_event(shared, one);
+    }
+    if !shared.hooks.is_empty() {
+        let hooks = shared.hooks.clone();
+        shared.hook_tasks.spawn(async move {
+            for Finished { job, outcome, .. } in &finished {
+                match outcome {
+                    Outcome::Completed => hooks.call("on_complete", |it| it.on_complete(job)).await,
+                    Outcome::Interrupted => hooks.call("on_interruption", |it| it.on_interruption(job)).await,
+                    Outcome::NotStarted => {}
+                    Outcome::Failed(failure) if failure.is_for_good(job) => {
+                        hooks
+                            .call("on_permanent_failure", |it| it.on_permanent_failure(job, &failure.error))
+                            .await;
+                    }
+                    Outcome::Failed(failure) => {
+                        hooks.call("on_fail", |it| it.on_fail(job, &failure.error)).await
+                    }
+                }
+            }
+        });
+    }
+}
+
+fn tell_event(shared: &Shared, Finished { job, outcome, duration, .. }: &Finished) {
+    let events = &shared.events;
+    match outcome {
+        Outcome::Completed => {
+            tracing::info!(job = job.id, task = job.task_identifier(), ?duration, "job completed");
+            events.send(|| WorkerEvent::JobSucceeded { job: job.clone(), duration: *duration });
+            events.send(|| WorkerEvent::JobCompleted { job: job.clone(), error: None });
+        }
+        Outcome::Failed(failure) => {
+            let (error, for_good) = (&failure.error, failure.is_for_good(job));
+            let (id, task, attempt, of) = (job.id, job.task_identifier(), job.attempts, job.max_attempts);
+            tracing::error!(job = id, task, attempt, of, for_good, %error, "job failed");
+            events.send(|| WorkerEvent::JobErrored { job: job.clone(), error: error.clone() });
+            if for_good {
+                events.send(|| WorkerEvent::JobFailed { job: job.clone(), error: error.clone() });
+            }
+            events.send(|| WorkerEvent::JobCompleted { job: job.clone(), error: Some(error.clone()) });
+        }
+        Outcome::Interrupted => {
+            tracing::warn!(
+                job = job.id,
+                task = job.task_identifier(),
+                "job interrupted by the shutdown, given back"
+            );
+            events.send(|| WorkerEvent::JobInterrupted { job: job.clone() });
+        }
+        Outcome::NotStarted => {}
+    }
+}
