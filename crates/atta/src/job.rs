@@ -189,11 +189,19 @@ impl Job {
         self.locked_at.is_none() && self.attempts >= self.max_attempts
     }
 
+    /// Whether the payload was left out by a claim, because it is large. JSON text is never empty.
+    pub(crate) fn lacks_payload(&self) -> bool {
+        self.payload.is_empty()
+    }
+
     /// Jobs run in this order.
-    pub(crate) fn order(&self) -> (i16, DateTime<Utc>, i64) {
+    pub(crate) fn order(&self) -> Order {
         (self.priority, self.run_at, self.id)
     }
 }
+
+/// What decides which of two jobs starts first: priority, run_at and id.
+pub(crate) type Order = (i16, DateTime<Utc>, i64);
 
 /// An object whose members are the flags.
 pub(crate) type Flags = serde_json::Map<String, serde_json::Value>;

@@ -23,10 +23,15 @@ create table if not exists {schema}._atta_deaths (
 );
 alter table {schema}._atta_deaths enable row level security;
 
--- Where a pick ended, the next one begins, also among jobs of one time.
-create index if not exists _atta_jobs_no_queue_index
-  on {schema}._private_jobs (priority, run_at, id)
-  where is_available = true and job_queue_id is null;
+-- Finds the jobs of a task, the most urgent first, without those that are due later. The condition spells out what
+-- is_available stands for, so that statements which spell it out as well can't be planned along Graphile's own indexes. Jobs
+-- with flags have an index of their own: those that are forbidden to a worker are not in the way of the others.
+create index if not exists _atta_jobs_task_index
+  on {schema}._private_jobs (task_id, priority, run_at, id)
+  where locked_at is null and attempts < max_attempts and job_queue_id is null and flags is null;
+create index if not exists _atta_jobs_flagged_index
+  on {schema}._private_jobs (task_id, priority, run_at, id)
+  where locked_at is null and attempts < max_attempts and job_queue_id is null and flags is not null;
 
 -- Finds the first job of each queue without walking over all the others.
 create index if not exists _atta_jobs_queue_index

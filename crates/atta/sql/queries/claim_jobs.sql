@@ -1,28 +1,116 @@
 -- Claims due jobs durably: they and their queues are marked as this worker's, and their attempts count.
--- $1 the worker, $2 the tasks whose queued jobs are wanted, $3 forbidden flags, $4 the time or null for the database's,
--- $5 how many, $6 the tasks whose jobs without a queue are wanted: some of $2, as the others are held instead.
--- Locks the queues and jobs that it takes and skips what others hold; never waits. Jobs without a queue come from
--- _atta_jobs_no_queue_index in order. For queued ones, each queue that has jobs is jumped to, and its first job read, along
--- _atta_jobs_queue_index. That takes as long as there are queues, so if there are more than a hundred, the first jobs of
--- all are looked at one by one, along jobs_main_index, and those that are the first of a free queue are taken; if they are
--- too few among a thousand, all queues after all. The columns are read by their place.
+-- $1 the worker, $2 the tasks whose queued jobs are wanted, $3 forbidden flags, $4 the time or null for the database's, $5 how
+-- many, $6 the tasks whose jobs without a queue are wanted: some of $2, as the others are held instead; $7 to $9 only jobs
+-- before this priority, run_at (null: after every time) and id.
+-- A payload that is stored in more than 2,000 bytes is returned as null, and read apart (read_payload.sql). The columns are
+-- read by their place.
+-- Locks the queues and jobs that it takes and skips those that are locked; never waits.
+-- Jobs without a queue: jumps from priority to priority of each task along _atta_jobs_task_index and _atta_jobs_flagged_index,
+-- and reads the first due jobs of each. Queued jobs: if there are up to a hundred queues that have jobs, jumps from queue to
+-- queue along _atta_jobs_queue_index and reads the first due job of each. Otherwise reads the first thousand due jobs of all
+-- along jobs_main_index, priority by priority, and takes those that are the first of a free queue. Only if there are more due
+-- jobs than that, and too few of those thousand could be taken, it visits all queues.
 with recursive task as materialized (
   select task.id, task.identifier
   from {schema}._private_tasks as task
   where task.identifier = any ($2::text[])
-), unqueued as (
+), level (task_id, is_flagged, priority) as (
+  select task.id, flagged.is_so, -32769
+  from task
+  cross join (values (false), (true)) as flagged (is_so)
+  where task.identifier = any ($6::text[])
+  union all
+  select level.task_id, level.is_flagged, next.priority::integer
+  from level
+  cross join lateral (
+    (
+      select job.priority
+      from {schema}._private_jobs as job
+      where not level.is_flagged
+        and job.locked_at is null
+        and job.attempts < job.max_attempts
+        and job.job_queue_id is null
+        and job.flags is null
+        and job.task_id = level.task_id
+        and job.priority > level.priority
+      order by job.priority, job.run_at, job.id
+      limit 1
+    )
+    union all
+    (
+      select job.priority
+      from {schema}._private_jobs as job
+      where level.is_flagged
+        and job.locked_at is null
+        and job.attempts < job.max_attempts
+        and job.job_queue_id is null
+        and job.flags is not null
+        and job.task_id = level.task_id
+        and job.priority > level.priority
+      order by job.priority, job.run_at, job.id
+      limit 1
+    )
+  ) as next
+), candidate as materialized (
+  select job.place, job.priority, job.run_at, job.id
+  from level
+  cross join lateral (
+    (
+      select job.ctid as place, job.priority, job.run_at, job.id
+      from {schema}._private_jobs as job
+      where not level.is_flagged
+        and job.locked_at is null
+        and job.attempts < job.max_attempts
+        and job.job_queue_id is null
+        and job.flags is null
+        and job.task_id = level.task_id
+        and job.priority = level.priority
+        and job.run_at <= coalesce($4::timestamptz, now())
+      order by job.run_at, job.id
+      -- Some more than are wanted: other workers may be about to take some of them.
+      limit $5::bigint + 100
+    )
+    union all
+    (
+      select job.ctid, job.priority, job.run_at, job.id
+      from {schema}._private_jobs as job
+      where level.is_flagged
+        and job.locked_at is null
+        and job.attempts < job.max_attempts
+        and job.job_queue_id is null
+        and job.flags is not null
+        and (job.flags ?| $3::text[]) is not true
+        and job.task_id = level.task_id
+        and job.priority = level.priority
+        and job.run_at <= coalesce($4::timestamptz, now())
+      order by job.run_at, job.id
+      limit $5::bigint + 100
+    )
+  ) as job
+  where level.priority between -32768 and $7::smallint
+), unqueued as materialized (
   select job.id, job.priority, job.run_at, job.task_id
-  from {schema}._private_jobs as job
-  where job.is_available = true
-    and job.job_queue_id is null
-    -- Without this an empty list would be looked for in every job there is.
-    and cardinality($6::text[]) > 0
-    and job.run_at <= coalesce($4::timestamptz, now())
-    and job.task_id = any (array(select task.id from task where task.identifier = any ($6::text[])))
-    and (job.flags ?| $3::text[]) is not true
-  order by job.priority, job.run_at, job.id
+  from (
+    select candidate.place
+    from candidate
+    where (candidate.priority, candidate.run_at, candidate.id)
+      < ($7::smallint, coalesce($8::timestamptz, 'infinity'), $9::bigint)
+    order by candidate.priority, candidate.run_at, candidate.id
+    -- A fence: jobs are locked in this order, one by one, until there are enough.
+    offset 0
+  ) as candidate
+  cross join lateral (
+    select job.id, job.priority, job.run_at, job.task_id
+    from {schema}._private_jobs as job
+    where job.ctid = candidate.place
+      and job.locked_at is null
+      and job.attempts < job.max_attempts
+      and job.job_queue_id is null
+      and (job.flags ?| $3::text[]) is not true
+      and job.task_id = any (array(select task.id from task))
+    for update skip locked
+  ) as job
   limit $5::bigint
-  for update skip locked
 ), near (queue_id, number) as (
   (
     select job.job_queue_id, 1
@@ -47,20 +135,53 @@ with recursive task as materialized (
 ), many as materialized (
   select count(near.queue_id) > 100 as is_so
   from near
+), main_level (priority) as (
+  (
+    select job.priority::integer
+    from {schema}._private_jobs as job
+    where job.is_available = true
+      and (select many.is_so from many)
+    order by job.priority, job.run_at
+    limit 1
+  )
+  union all
+  select (
+    select job.priority::integer
+    from {schema}._private_jobs as job
+    where job.is_available = true
+      and job.priority > main_level.priority
+    order by job.priority, job.run_at
+    limit 1
+  )
+  from main_level
+  where main_level.priority is not null
+), first as materialized (
+  select job.id, job.job_queue_id, job.priority, job.run_at, job.task_id, job.flags
+  from (
+    select main_level.priority
+    from main_level
+    where main_level.priority <= $7::smallint
+    order by main_level.priority
+    offset 0
+  ) as main_level
+  cross join lateral (
+    select job.id, job.job_queue_id, job.priority, job.run_at, job.task_id, job.flags
+    from {schema}._private_jobs as job
+    where job.is_available = true
+      and job.priority = main_level.priority
+      and job.run_at <= coalesce($4::timestamptz, now())
+    order by job.run_at
+    limit 1000
+  ) as job
+  limit 1000
 ), quick as materialized (
   select head.id, queue.id as queue_id, queue.queue_name
   from (
     select first.id, first.job_queue_id
-    from (
-      select job.id, job.job_queue_id, job.priority, job.run_at, job.task_id, job.flags
-      from {schema}._private_jobs as job
-      where job.is_available = true
-        and job.run_at <= coalesce($4::timestamptz, now())
-        and (select many.is_so from many)
-      order by job.priority, job.run_at
-      limit 1000
-    ) as first
+    from first
     where first.job_queue_id is not null
+      and (first.priority, first.run_at, first.id)
+        < ($7::smallint, coalesce($8::timestamptz, 'infinity'), $9::bigint)
       and first.task_id = any (array(select task.id from task))
       and (first.flags ?| $3::text[]) is not true
       -- From here backwards: it is at once seen of all but the first that they are not the first.
@@ -89,7 +210,12 @@ with recursive task as materialized (
   ) as queue
   limit $5::bigint
 ), enough as materialized (
-  select count(*) as count, count(*) >= least($5::bigint, 100) as is_so
+  -- With up to a hundred queues, all of them are visited. With more, that is needed only if there are more due jobs than
+  -- were read, and too few of those could be taken.
+  select
+    count(*) as count,
+    (select many.is_so from many)
+      and (count(*) >= least($5::bigint, 100) or (select count(*) from first) < 1000) as is_so
   from quick
 ), waiting (queue_id) as (
   (
@@ -138,6 +264,7 @@ with recursive task as materialized (
       limit 1
     ) as next
     where reached.queue_id <> all (array(select quick.queue_id from quick))
+      and (next.priority, next.run_at, next.id) < ($7::smallint, coalesce($8::timestamptz, 'infinity'), $9::bigint)
     order by next.priority, next.run_at, next.id
   ) as head
   -- One by one in this order, until there are enough: a join would read all queues first.
@@ -176,7 +303,7 @@ with recursive task as materialized (
   union all
   select queued.id, queued.priority, queued.run_at, queued.task_id, queued.queue_id, queued.queue_name
   from queued
-  order by priority, run_at
+  order by priority, run_at, id
   limit $5::bigint
 ), locked_queue as (
   update {schema}._private_job_queues as queue
@@ -196,7 +323,7 @@ where job.id = taken.id
   and task.id = taken.task_id
 returning
   job.id,
-  job.payload,
+  case when pg_column_size(job.payload) <= 2000 then job.payload end as payload,
   job.priority,
   least(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z') as run_at,
   job.attempts,

@@ -1,11 +1,30 @@
--- Picks due jobs without a queue and holds them by row locks alone, until the transaction ends; nothing is written.
--- $1 the task identifiers, $2 forbidden flags, $3 the time or null for the database's, $4 how many, $5 to $7 the
--- priority, run_at (null: before every time) and id of the last job of the pick before. Attempts are given as they will be.
--- The columns are read by their place.
--- Locks the jobs that it gives and skips what others hold; never waits. Walks _atta_jobs_no_queue_index in order.
+-- Picks due jobs without a queue and without flags, and holds them by row locks until the transaction ends. Writes nothing.
+-- Levels of the pick, an entry each, the most urgent first: $1 task identifier, $2 priority, $3 and $4 the run_at (null: before
+-- every time) and id after which it begins, $5 how many jobs at the most. $6 the time, or null for the database's; $7 how many
+-- jobs in all; $8 to $10 only jobs before this priority, run_at (null: after every time) and id.
+-- Attempts are returned as they will be; a payload that is stored in more than 2,000 bytes is null, and read apart
+-- (read_payload.sql). Then the number of the level and the row's place. The columns are read by their place.
+-- Locks the jobs that it returns and skips those that are locked; never waits. Walks _atta_jobs_task_index, in each level from
+-- its beginning to the present; levels behind the one that fills the pick are not read.
+with level as materialized (
+  select
+    level.number, task.id as task_id, level.priority, coalesce(level.run_at, '-infinity') as run_at, level.id, level.most,
+    case
+      when level.priority = $8::smallint then least($9::timestamptz, coalesce($6::timestamptz, now()))
+      else coalesce($6::timestamptz, now())
+    end as until,
+    case
+      when level.priority = $8::smallint and $9::timestamptz <= coalesce($6::timestamptz, now()) then $10::bigint
+      else 9223372036854775807
+    end as until_id
+  from unnest($1::text[], $2::smallint[], $3::timestamptz[], $4::bigint[], $5::bigint[]) with ordinality
+    as level (task_identifier, priority, run_at, id, most, number)
+  join {schema}._private_tasks as task on task.identifier = level.task_identifier
+  order by level.number
+)
 select
   job.id,
-  job.payload,
+  case when pg_column_size(job.payload) <= 2000 then job.payload end as payload,
   job.priority,
   least(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z') as run_at,
   (job.attempts + 1)::smallint as attempts,
@@ -16,19 +35,26 @@ select
   job.key,
   job.revision,
   job.flags,
-  job.task_id,
+  level.number::integer as level_number,
   job.ctid
-from {schema}._private_jobs as job
-where job.is_available = true
-  and job.job_queue_id is null
-  and (job.priority, job.run_at, job.id) > ($5::smallint, coalesce($6::timestamptz, '-infinity'), $7::bigint)
-  and job.run_at <= coalesce($3::timestamptz, now())
-  and job.task_id = any (array(
-    select task.id
-    from {schema}._private_tasks as task
-    where task.identifier = any ($1::text[])
-  ))
-  and (job.flags ?| $2::text[]) is not true
-order by job.priority, job.run_at, job.id
-limit $4::bigint
-for update skip locked
+from level
+cross join lateral (
+  select
+    job.id, job.payload, job.priority, job.run_at, job.attempts, job.max_attempts, job.last_error, job.created_at,
+    job.updated_at, job.key, job.revision, job.flags, job.ctid
+  from {schema}._private_jobs as job
+  -- What is_available stands for, spelt out as in the index: so no other index can be chosen.
+  where job.locked_at is null
+    and job.attempts < job.max_attempts
+    and job.job_queue_id is null
+    and job.flags is null
+    and job.task_id = level.task_id
+    and job.priority = level.priority
+    and (job.run_at, job.id) > (level.run_at, level.id)
+    and job.run_at <= level.until
+    and (job.run_at, job.id) < (level.until, level.until_id)
+  order by job.run_at, job.id
+  limit level.most
+  for update skip locked
+) as job
+limit $7::bigint

@@ -36,16 +36,8 @@ impl Batch {
 
 struct Settling {
     jobs: Vec<Arc<Job>>,
-    settled: Settled,
-}
-
-/// What there is to do once a batch is settled.
-#[derive(Default)]
-pub(super) struct Settled {
     /// What ended meanwhile.
-    pub(super) finished: Vec<Finished>,
-    /// Some had not been begun, and are free now.
-    pub(super) lets_go: bool,
+    finished: Vec<Finished>,
 }
 
 /// Where a job that ended belongs.
@@ -71,17 +63,22 @@ impl Batches {
     }
 
     /// Takes an open batch out, to be settled.
-    pub(super) fn begin_settling(&mut self, lane: u64, lets_go: bool) -> Option<Batch> {
+    /// Those that were not begun are anybody's as soon as it is settled.
+    pub(super) fn begin_settling(&mut self, lane: u64, unstarted: &[Arc<Job>]) -> Option<Batch> {
         let index = self.open.iter().position(|batch| batch.lane == lane)?;
         let batch = self.open.swap_remove(index);
-        let settled = Settled { finished: Vec::new(), lets_go };
-        self.settling.insert(lane, Settling { jobs: batch.jobs.clone(), settled });
+        let mut jobs = batch.jobs.clone();
+        if !unstarted.is_empty() {
+            let unstarted: HashSet<i64> = unstarted.iter().map(|job| job.id).collect();
+            jobs.retain(|job| !unstarted.contains(&job.id));
+        }
+        self.settling.insert(lane, Settling { jobs, finished: Vec::new() });
         Some(batch)
     }
 
-    /// Forgets a batch that is settled.
-    pub(super) fn end_settling(&mut self, lane: u64) -> Settled {
-        self.settling.remove(&lane).map(|settling| settling.settled).unwrap_or_default()
+    /// Forgets a batch that is settled, and returns what ended meanwhile.
+    pub(super) fn end_settling(&mut self, lane: u64) -> Vec<Finished> {
+        self.settling.remove(&lane).map(|settling| settling.finished).unwrap_or_default()
     }
 
     pub(super) fn keep(&mut self, lane: u64, finished: Finished) -> Kept {
@@ -91,7 +88,7 @@ impl Batches {
         }
         match self.settling.get_mut(&lane) {
             Some(settling) => {
-                settling.settled.finished.push(finished);
+                settling.finished.push(finished);
                 Kept::InBatch
             }
             None => Kept::Nowhere(finished),
@@ -129,13 +126,13 @@ impl Batches {
         jobs.iter().map(|job| job.id).filter(|id| known.contains(id)).collect()
     }
 
-    /// Leaves out what another lane of ours has. That lane will claim it anew, as soon as this pick lets go of it.
-    pub(super) fn without_known(&self, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
-        let known = self.known(&jobs);
-        if !known.is_empty() {
-            jobs.retain(|job| !known.contains(&job.id));
+    /// Takes out what another lane of ours has. That lane will claim it anew, as soon as this pick lets go of it.
+    pub(super) fn take_known(&self, jobs: &mut Vec<Arc<Job>>) -> Vec<Arc<Job>> {
+        let known = self.known(jobs);
+        if known.is_empty() {
+            return Vec::new();
         }
-        jobs
+        jobs.extract_if(.., |job| known.contains(&job.id)).collect()
     }
 }
 

@@ -1,36 +1,60 @@
 //! Claiming: the only place that takes a lock on a job.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use super::Shared;
-use super::scan::Cursor;
-use crate::job::{Flags, Place, StoredTime};
+use super::scan::{LevelRequest, Request};
+use crate::job::{Flags, LAST_TIME, Order, Place, StoredTime};
 use crate::{Error, Job, Result};
 
-/// Claims up to `limit` due jobs durably, and gives them in the order in which they are to run: queued ones of all
-/// tasks, and of these tasks also those without a queue. And when that was asked, and how long it took.
-pub(crate) async fn claim_jobs(
-    shared: &Shared,
-    client: &Object,
-    limit: usize,
-    unqueued: &[String],
-) -> Result<(Vec<Job>, Instant, Duration)> {
+/// What a durable claim asks for.
+#[derive(Debug)]
+pub(crate) struct Claimable {
+    pub(crate) count: usize,
+    /// The tasks whose jobs are claimed durably even without a queue.
+    pub(crate) unqueued: Vec<String>,
+    /// Only jobs that are more urgent than this.
+    pub(crate) before: Order,
+    /// For how many bytes of payloads there is room. One job is always claimed.
+    pub(crate) bytes: usize,
+    /// The owner's count of what it had to forget, when this was sent.
+    pub(crate) epoch: u64,
+}
+
+/// What a durable claim brought.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    /// In the order in which they are to run.
+    pub(crate) jobs: Vec<Job>,
+    /// Claimed, but their payloads are not here: they are returned.
+    pub(crate) without_room: Vec<Job>,
+    pub(crate) asked_at: Instant,
+    pub(crate) took: Duration,
+}
+
+/// Claims due jobs durably: queued ones of all tasks, and of some tasks also those without a queue.
+pub(crate) async fn claim_jobs(shared: &Shared, client: &Object, wanted: &Claimable) -> Result<Claimed> {
     let failed = |error| Error::database("claiming jobs", error);
     let forbidden = shared.forbidden_flags.now().await?;
     let now = shared.local_now();
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let parameters: [(&(dyn ToSql + Sync), Type); 6] = [
+    let limit = i64::try_from(wanted.count).unwrap_or(i64::MAX);
+    let (priority, run_at, id) = bound(wanted.before);
+    let parameters: [(&(dyn ToSql + Sync), Type); 9] = [
         (&&*shared.worker_id, Type::TEXT),
         (&shared.task_identifiers, Type::TEXT_ARRAY),
         (&forbidden, Type::TEXT_ARRAY),
         (&now, Type::TIMESTAMPTZ),
         (&limit, Type::INT8),
-        (&unqueued, Type::TEXT_ARRAY),
+        (&wanted.unqueued, Type::TEXT_ARRAY),
+        (&priority, Type::INT2),
+        (&run_at, Type::TIMESTAMPTZ),
+        (&id, Type::INT8),
     ];
     shared.prepare(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
     let asked_at = Instant::now();
@@ -40,48 +64,101 @@ pub(crate) async fn claim_jobs(
     let mut jobs = jobs.map_err(|error| Error::database("reading claimed jobs", error))?;
     // An UPDATE returns its rows in any order.
     jobs.sort_by_key(Job::order);
-    Ok((jobs, asked_at, took))
+    let (jobs, without_room) = load_payloads(shared, client, jobs, wanted.bytes).await;
+    Ok(Claimed { jobs, without_room, asked_at, took })
 }
 
-/// Reads held jobs, in the order in which they are to run.
-pub(crate) async fn read_picked(shared: &Shared, client: &Object, rows: &[Row]) -> Result<Vec<Arc<Job>>> {
-    let failed = |error| Error::database("reading claimed jobs", error);
-    let mut jobs = Vec::with_capacity(rows.len());
-    let mut last: Option<(i32, Arc<str>)> = None;
-    for row in rows {
-        let task_id: i32 = row.try_get(COLUMNS).map_err(failed)?;
-        let name = match &last {
-            // Most often they are of one task.
-            Some((id, name)) if *id == task_id => name.clone(),
-            _ => task_name(shared, client, task_id).await.map_err(failed)?,
-        };
-        let place = row.try_get(COLUMNS + 1).map_err(failed)?;
-        jobs.push(Arc::new(Job { place, ..read_job(row, name.clone()).map_err(failed)? }));
-        last = Some((task_id, name));
+/// The parameters for "only jobs before this".
+pub(crate) fn bound((priority, run_at, id): Order) -> (i16, Option<DateTime<Utc>>, i64) {
+    (priority, Some(run_at).filter(|time| *time < LAST_TIME), id)
+}
+
+/// Reads the payloads that a claim left out, one by one, until the bytes are used up. Returns the jobs that can run, and
+/// those for whose payloads there is no room, or that could not be read.
+async fn load_payloads(
+    shared: &Shared,
+    client: &Object,
+    jobs: Vec<Job>,
+    bytes: usize,
+) -> (Vec<Job>, Vec<Job>) {
+    if !jobs.iter().any(Job::lacks_payload) {
+        return (jobs, Vec::new());
     }
-    Ok(jobs)
-}
-
-/// Where a picked job stands.
-pub(crate) fn read_cursor(row: &Row) -> Result<Cursor> {
-    let failed = |error| Error::database("reading claimed jobs", error);
-    Ok(Cursor {
-        priority: row.try_get(2).map_err(failed)?,
-        run_at: Some(row.try_get(3).map_err(failed)?),
-        id: row.try_get(0).map_err(failed)?,
-    })
-}
-
-/// The identifier of a task, asked for once.
-async fn task_name(shared: &Shared, client: &Object, id: i32) -> Result<Arc<str>, tokio_postgres::Error> {
-    let known = || shared.task_names.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(name) = known().get(&id) {
-        return Ok(name.clone());
+    let (mut loaded, mut left, mut used) = (Vec::with_capacity(jobs.len()), Vec::new(), 0);
+    for mut job in jobs {
+        if !left.is_empty() || (used > 0 && used >= bytes) {
+            left.push(job);
+            continue;
+        }
+        if job.lacks_payload() {
+            match read_payload(shared, client, job.id).await {
+                Ok(payload) => job.payload = payload.unwrap_or_default(),
+                Err(error) => {
+                    tracing::warn!(%error, job = job.id, "could not read the payload of a claimed job");
+                }
+            }
+        }
+        if job.lacks_payload() {
+            left.push(job);
+            continue;
+        }
+        used += job.payload.len();
+        loaded.push(job);
     }
-    let rows = shared.query(client, &shared.sql.read_tasks, &[(&[id].as_slice(), Type::INT4_ARRAY)]).await?;
-    let name: Arc<str> = rows.first().map_or("", |row| row.get("identifier")).into();
-    known().insert(id, name.clone());
-    Ok(name)
+    (loaded, left)
+}
+
+/// Reads a held job. Its task is that of its level. A large payload is left out, to be read apart.
+pub(crate) fn read_picked(row: &Row, request: &Request) -> Result<Job> {
+    let failed = |error| Error::database("reading claimed jobs", error);
+    let level = level_of(row, request)?;
+    let place = row.try_get(COLUMNS + 1).map_err(failed)?;
+    Ok(Job { place, ..read_job(row, level.key.task_identifier.clone()).map_err(failed)? })
+}
+
+/// Counts what each level of a pick brought, with the last job of each, and the most urgent job of all.
+#[expect(clippy::type_complexity, reason = "used in one place")]
+pub(crate) fn read_levels(
+    rows: &[Row],
+    request: &Request,
+) -> Result<(Vec<(usize, Option<Order>)>, Option<Order>)> {
+    let (mut levels, mut most_urgent) = (vec![(0, None); request.levels.len()], None);
+    // The rows of a level follow one another.
+    for rows in rows.chunk_by(|one, other| level_number(one).ok() == level_number(other).ok()) {
+        let level = levels.get_mut(level_number(&rows[0])?).ok_or_else(unknown_level)?;
+        let (first, last) = (read_order(&rows[0])?, read_order(&rows[rows.len() - 1])?);
+        *level = (rows.len(), Some(last));
+        most_urgent = Some(most_urgent.map_or(first, |other: Order| other.min(first)));
+    }
+    Ok((levels, most_urgent))
+}
+
+fn level_of<'a>(row: &Row, request: &'a Request) -> Result<&'a LevelRequest> {
+    request.levels.get(level_number(row)?).ok_or_else(unknown_level)
+}
+
+/// Levels are numbered from 1.
+fn level_number(row: &Row) -> Result<usize> {
+    let number: i32 = row.try_get(COLUMNS).map_err(|error| Error::database("reading claimed jobs", error))?;
+    usize::try_from(number - 1).map_err(|_| unknown_level())
+}
+
+fn unknown_level() -> Error {
+    Error::unavailable("reading claimed jobs: unexpected response from the database")
+}
+
+fn read_order(row: &Row) -> Result<Order> {
+    let failed = |error| Error::database("reading claimed jobs", error);
+    Ok((row.try_get(2).map_err(failed)?, row.try_get(3).map_err(failed)?, row.try_get(0).map_err(failed)?))
+}
+
+/// Reads the payload of a job that this worker has claimed. None: the job is gone.
+pub(crate) async fn read_payload(shared: &Shared, client: &Object, id: i64) -> Result<Option<Box<str>>> {
+    let failed = |error| Error::database("reading a payload", error);
+    let rows = shared.query(client, &shared.sql.read_payload, &[(&id, Type::INT8)]).await.map_err(failed)?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let JsonText(payload) = row.try_get(0).map_err(failed)?;
+    Ok(Some(payload))
 }
 
 fn read_claimed(row: &Row) -> Result<Job, tokio_postgres::Error> {
@@ -100,7 +177,7 @@ fn read_claimed(row: &Row) -> Result<Job, tokio_postgres::Error> {
 const COLUMNS: usize = 12;
 
 fn read_job(row: &Row, task_identifier: Arc<str>) -> Result<Job, tokio_postgres::Error> {
-    let JsonText(payload) = row.try_get(1)?;
+    let payload: Option<JsonText> = row.try_get(1)?;
     let (StoredTime(created_at), StoredTime(updated_at)) = (row.try_get(7)?, row.try_get(8)?);
     let flags: Option<FlagsColumn> = row.try_get(11)?;
     Ok(Job {
@@ -108,7 +185,7 @@ fn read_job(row: &Row, task_identifier: Arc<str>) -> Result<Job, tokio_postgres:
         task_identifier,
         job_queue_id: None,
         queue_name: None,
-        payload,
+        payload: payload.map(|JsonText(payload)| payload).unwrap_or_default(),
         priority: row.try_get(2)?,
         run_at: row.try_get(3)?,
         attempts: row.try_get(4)?,

@@ -13,8 +13,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
-use futures_util::future::join;
+use futures_util::future::{join, join3};
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -25,7 +26,7 @@ use super::claim;
 use super::lanes::Left;
 use super::release::{self, Failures};
 use super::run::{Finished, Outcome};
-use super::scan::Cursor;
+use super::scan::{Gap, Kind, LevelKey, Request, Seen};
 use crate::db::pool;
 use crate::job::Place;
 use crate::{Error, Job, Result};
@@ -41,22 +42,24 @@ const BEGIN: &str =
 const BEGIN_BY_INDEXES: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; \
      set local enable_seqscan = off; set local enable_bitmapscan = off; set local jit = off";
 
-/// What a lane tells while it is away.
+/// What a lane reports while it is away.
 pub(crate) enum News {
-    /// It holds jobs, as many as it asked for, and this is the last of them: the next pick can begin there at once, while
-    /// these are being read.
-    Full(Cursor),
+    /// Its pick was answered: the next one can be sent at once, while the jobs of this one are being read.
+    Seen {
+        lane: u64,
+        request: Request,
+        seen: Seen,
+    },
     Picked(Picked),
 }
 
 /// Jobs that a lane holds, and where it waits for what becomes of them.
 pub(crate) struct Picked {
     pub(crate) lane: u64,
-    pub(crate) from: Cursor,
-    /// Whether there were as many as it asked for, so that there may be more.
-    pub(crate) is_full: bool,
-    pub(crate) took: Duration,
+    /// In the order in which they are to run.
     pub(crate) jobs: Vec<Arc<Job>>,
+    /// Held, but there was no room for their payloads. They become free with the others that are not begun.
+    pub(crate) without_room: Vec<Arc<Job>>,
     pub(crate) settle: oneshot::Sender<Settlement>,
 }
 
@@ -69,29 +72,22 @@ pub(crate) struct Settlement {
 /// What a lane should pick.
 pub(crate) struct Wanted {
     pub(crate) lane: u64,
-    pub(crate) count: usize,
-    pub(crate) task_identifiers: Vec<String>,
-    pub(crate) from: Cursor,
+    pub(crate) request: Request,
+    /// For how many bytes of payloads there is room. One job is always picked.
+    pub(crate) bytes: usize,
 }
 
-/// Picks, waits for what becomes of it, and settles. Returns how many it picked, and how long that took. What could not be
-/// settled, and was claimed anew, is put into `left` for its release.
+/// Picks, waits for what becomes of it, and settles. Returns how many jobs it picked. What could not be settled, and was
+/// claimed anew, is put into `left` for its release.
 pub(crate) async fn hold(
     shared: &Arc<Shared>,
     wanted: Wanted,
     news: &mpsc::Sender<News>,
     left: &mut Left,
-) -> Result<(usize, Duration)> {
+) -> Result<usize> {
     let client = pool::get(&shared.lane_pool, "claiming jobs").await?;
-    let start = Instant::now();
-    let picked = match pick(shared, &client, &wanted).await {
-        Ok(rows) => {
-            let took = start.elapsed();
-            read(shared, &client, &rows, wanted.count, news).await.map(|jobs| (jobs, took))
-        }
-        Err(error) => Err(error),
-    };
-    let (jobs, took) = match picked {
+    let lane = wanted.lane;
+    let (jobs, without_room) = match pick(shared, &client, wanted, news).await {
         Ok(picked) => picked,
         Err(error) => {
             discard(client);
@@ -103,16 +99,14 @@ pub(crate) async fn hold(
         if client.batch_execute("commit").await.is_err() {
             discard(client);
         }
-        return Ok((0, took));
+        return Ok(0);
     }
     let (settle, settlement) = oneshot::channel();
-    let is_full = count == wanted.count;
-    let picked = Picked { lane: wanted.lane, from: wanted.from, is_full, took, jobs, settle };
-    let sent = news.send(News::Picked(picked)).await;
+    let sent = news.send(News::Picked(Picked { lane, jobs, without_room, settle })).await;
     // Both ends are in one loop; if it is gone, so are the jobs.
     let (Ok(()), Ok(settlement)) = (sent, settlement.await) else {
         discard(client);
-        return Ok((count, took));
+        return Ok(count);
     };
     match write(shared, &client, &settlement).await {
         Ok(()) => release::tell_all(shared, settlement.finished),
@@ -122,7 +116,7 @@ pub(crate) async fn hold(
             *left = settle_elsewhere(shared, settlement, in_doubt).await;
         }
     }
-    Ok((count, took))
+    Ok(count)
 }
 
 /// Closes a connection whose transaction is in no known state; the pool must not hand it out again.
@@ -130,42 +124,180 @@ fn discard(client: Object) {
     drop(Object::take(client));
 }
 
-async fn pick(shared: &Shared, client: &Object, wanted: &Wanted) -> Result<Vec<Row>> {
-    let forbidden = shared.forbidden_flags.now().await?;
-    let now = shared.local_now();
-    let limit = i64::try_from(wanted.count).unwrap_or(i64::MAX);
-    let parameters: [(&(dyn ToSql + Sync), Type); 7] = [
-        (&wanted.task_identifiers, Type::TEXT_ARRAY),
-        (&forbidden, Type::TEXT_ARRAY),
-        (&now, Type::TIMESTAMPTZ),
-        (&limit, Type::INT8),
-        (&wanted.from.priority, Type::INT2),
-        (&wanted.from.run_at, Type::TIMESTAMPTZ),
-        (&wanted.from.id, Type::INT8),
-    ];
-    shared.prepare(client, &shared.sql.pick_jobs, &parameters).await.map_err(failed)?;
-    // One round trip: both are sent before the first is answered, in this order.
-    let begin = if shared.use_prepared { BEGIN } else { BEGIN_BY_INDEXES };
-    let (begun, rows) =
-        join(client.batch_execute(begin), shared.query(client, &shared.sql.pick_jobs, &parameters)).await;
-    begun.map_err(failed)?;
-    rows.map_err(failed)
+/// Picks, reports at once what was seen, and then reads the jobs, which takes a while.
+async fn pick(
+    shared: &Shared,
+    client: &Object,
+    wanted: Wanted,
+    news: &mpsc::Sender<News>,
+) -> Result<(Vec<Arc<Job>>, Vec<Arc<Job>>)> {
+    let Wanted { lane, request, bytes } = wanted;
+    let (rows, seen) = query(shared, client, &request).await?;
+    let copy = request.clone();
+    // If the loop is gone, so are the jobs.
+    let _ = news.send(News::Seen { lane, request: copy, seen }).await;
+    tokio::task::yield_now().await;
+    read(shared, client, &rows, &request, bytes).await
 }
 
-/// Reads what was picked, and tells first where the next pick can begin: reading takes a while.
+/// One round trip: all statements are sent before the first is answered, in this order.
+async fn query(shared: &Shared, client: &Object, request: &Request) -> Result<(Vec<Row>, Seen)> {
+    let begin = if shared.use_prepared { BEGIN } else { BEGIN_BY_INDEXES };
+    let now = shared.local_now();
+    let (gaps, levels) = (Gaps::of(&request.gaps), Levels::of(request));
+    let gaps = gaps.parameters(&now);
+    let mut picking = levels.parameters(&now);
+    let sql = match request.kind {
+        Kind::Plain => &shared.sql.pick_jobs,
+        Kind::Flagged => &shared.sql.pick_flagged_jobs,
+    };
+    let forbidden = match request.kind {
+        Kind::Plain => Vec::new(),
+        Kind::Flagged => shared.forbidden_flags.now().await?,
+    };
+    if request.kind == Kind::Flagged {
+        picking.push((&forbidden, Type::TEXT_ARRAY));
+    }
+    shared.prepare(client, sql, &picking).await.map_err(failed)?;
+    shared.prepare(client, &shared.sql.find_levels, &gaps).await.map_err(failed)?;
+    let start = Instant::now();
+    let find = async {
+        if request.gaps.is_empty() {
+            Ok(Vec::new())
+        } else {
+            shared.query(client, &shared.sql.find_levels, &gaps).await
+        }
+    };
+    let pick = async {
+        if request.levels.is_empty() { Ok(Vec::new()) } else { shared.query(client, sql, &picking).await }
+    };
+    let (begun, found, rows) = join3(client.batch_execute(begin), find, pick).await;
+    begun.map_err(failed)?;
+    let (found, rows) = (found.map_err(failed)?, rows.map_err(failed)?);
+    let (now, found) = read_found(&found)?;
+    let (levels, first) = claim::read_levels(&rows, request)?;
+    Ok((rows, Seen { levels, first, found, now, took: start.elapsed() }))
+}
+
+/// Gaps as columns, an entry each.
+struct Gaps<'a> {
+    tasks: Vec<&'a str>,
+    are_flagged: Vec<bool>,
+    after: Vec<i32>,
+    before: Vec<i32>,
+}
+
+impl<'a> Gaps<'a> {
+    fn of(gaps: &'a [Gap]) -> Gaps<'a> {
+        Gaps {
+            tasks: gaps.iter().map(|gap| &*gap.task_identifier).collect(),
+            are_flagged: gaps.iter().map(|gap| gap.kind == Kind::Flagged).collect(),
+            after: gaps.iter().map(|gap| gap.after).collect(),
+            before: gaps.iter().map(|gap| gap.before).collect(),
+        }
+    }
+
+    fn parameters<'b>(&'b self, now: &'b Option<DateTime<Utc>>) -> Vec<(&'b (dyn ToSql + Sync), Type)> {
+        vec![
+            (&self.tasks, Type::TEXT_ARRAY),
+            (&self.are_flagged, Type::BOOL_ARRAY),
+            (&self.after, Type::INT4_ARRAY),
+            (&self.before, Type::INT4_ARRAY),
+            (now, Type::TIMESTAMPTZ),
+        ]
+    }
+}
+
+/// Levels as columns, an entry each, and what holds for all of them.
+struct Levels<'a> {
+    tasks: Vec<&'a str>,
+    priorities: Vec<i16>,
+    after_times: Vec<Option<DateTime<Utc>>>,
+    after_ids: Vec<i64>,
+    limits: Vec<i64>,
+    count: i64,
+    before: (i16, Option<DateTime<Utc>>, i64),
+}
+
+impl<'a> Levels<'a> {
+    fn of(request: &'a Request) -> Levels<'a> {
+        let levels = || request.levels.iter();
+        Levels {
+            tasks: levels().map(|level| &*level.key.task_identifier).collect(),
+            priorities: levels().map(|level| level.key.priority).collect(),
+            after_times: levels().map(|level| level.after.run_at).collect(),
+            after_ids: levels().map(|level| level.after.id).collect(),
+            limits: levels().map(|level| i64::try_from(level.limit).unwrap_or(i64::MAX)).collect(),
+            count: i64::try_from(request.count).unwrap_or(i64::MAX),
+            before: claim::bound(request.before),
+        }
+    }
+
+    fn parameters<'b>(&'b self, now: &'b Option<DateTime<Utc>>) -> Vec<(&'b (dyn ToSql + Sync), Type)> {
+        vec![
+            (&self.tasks, Type::TEXT_ARRAY),
+            (&self.priorities, Type::INT2_ARRAY),
+            (&self.after_times, Type::TIMESTAMPTZ_ARRAY),
+            (&self.after_ids, Type::INT8_ARRAY),
+            (&self.limits, Type::INT8_ARRAY),
+            (now, Type::TIMESTAMPTZ),
+            (&self.count, Type::INT8),
+            (&self.before.0, Type::INT2),
+            (&self.before.1, Type::TIMESTAMPTZ),
+            (&self.before.2, Type::INT8),
+        ]
+    }
+}
+
+/// The database's time, and the levels that were found.
+fn read_found(rows: &[Row]) -> Result<(Option<DateTime<Utc>>, Vec<LevelKey>)> {
+    let (mut now, mut found) = (None, Vec::new());
+    for row in rows {
+        let task: Option<&str> = row.try_get(1).map_err(failed)?;
+        let Some(task) = task else {
+            now = row.try_get(0).map_err(failed)?;
+            continue;
+        };
+        let is_flagged: bool = row.try_get(2).map_err(failed)?;
+        let kind = if is_flagged { Kind::Flagged } else { Kind::Plain };
+        let priority = row.try_get(3).map_err(failed)?;
+        found.push(LevelKey { kind, priority, task_identifier: task.into() });
+    }
+    Ok((now, found))
+}
+
+/// Reads the picked jobs, in the order in which they are to run. Large payloads are read one by one, until the bytes are
+/// used up; the jobs from there on are returned apart, without a payload.
 async fn read(
     shared: &Shared,
     client: &Object,
     rows: &[Row],
-    asked: usize,
-    news: &mpsc::Sender<News>,
-) -> Result<Vec<Arc<Job>>> {
-    if let Some(last) = rows.last().filter(|_| rows.len() == asked) {
-        // If the loop is gone, so are the jobs.
-        let _ = news.send(News::Full(claim::read_cursor(last)?)).await;
-        tokio::task::yield_now().await;
+    request: &Request,
+    bytes: usize,
+) -> Result<(Vec<Arc<Job>>, Vec<Arc<Job>>)> {
+    let jobs: Result<Vec<Job>> = rows.iter().map(|row| claim::read_picked(row, request)).collect();
+    let mut jobs = jobs?;
+    let is_sorted = |one: &Job, other: &Job| one.order() <= other.order();
+    if !jobs.is_sorted_by(is_sorted) {
+        jobs.sort_unstable_by_key(Job::order);
     }
-    claim::read_picked(shared, client, rows).await
+    let mut used = 0;
+    let mut end = jobs.len();
+    for (index, job) in jobs.iter_mut().enumerate() {
+        if used >= bytes && index > 0 {
+            end = index;
+            break;
+        }
+        if job.lacks_payload() {
+            match claim::read_payload(shared, client, job.id).await? {
+                Some(payload) => job.payload = payload,
+                None => return Err(Error::unavailable("reading a payload: a held job is gone")),
+            }
+        }
+        used += job.payload.len();
+    }
+    let without_room = jobs.split_off(end).into_iter().map(Arc::new).collect();
+    Ok((jobs.into_iter().map(Arc::new).collect(), without_room))
 }
 
 fn failed(error: tokio_postgres::Error) -> Error {
@@ -292,22 +424,32 @@ impl Size {
 }
 
 /// How long the jobs of each task take, so that slow ones are claimed durably from the start.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Durations {
+    /// A task whose average is above this is slow.
+    limit: f64,
     averages: HashMap<Arc<str>, f64>,
 }
 
 impl Durations {
-    pub(crate) fn learn(&mut self, task_identifier: &str, took: Duration) {
-        let took = took.as_secs_f64();
-        match self.averages.get_mut(task_identifier) {
-            Some(average) => *average += (took - *average) / 8.0,
-            None => drop(self.averages.insert(task_identifier.into(), took)),
-        }
+    pub(crate) fn new(budget: Duration) -> Durations {
+        Durations { limit: budget.as_secs_f64() / 2.0, averages: HashMap::new() }
     }
 
-    pub(crate) fn is_slow(&self, task_identifier: &str, budget: Duration) -> bool {
-        self.averages.get(task_identifier).is_some_and(|average| *average > budget.as_secs_f64() / 2.0)
+    /// Returns whether the task has become slow by it, or quick.
+    pub(crate) fn learn(&mut self, task_identifier: &str, took: Duration) -> bool {
+        let took = took.as_secs_f64();
+        let Some(average) = self.averages.get_mut(task_identifier) else {
+            self.averages.insert(task_identifier.into(), took);
+            return took > self.limit;
+        };
+        let was_slow = *average > self.limit;
+        *average += (took - *average) / 8.0;
+        was_slow != (*average > self.limit)
+    }
+
+    pub(crate) fn is_slow(&self, task_identifier: &str) -> bool {
+        self.averages.get(task_identifier).is_some_and(|average| *average > self.limit)
     }
 }
 
@@ -333,16 +475,11 @@ mod tests {
 
     #[test]
     fn a_task_is_slow_by_its_average() {
-        let mut durations = Durations::default();
-        let budget = Duration::from_millis(50);
-        assert!(!durations.is_slow("t", budget));
-        for _ in 0..20 {
-            durations.learn("t", Duration::from_millis(100));
-        }
-        assert!(durations.is_slow("t", budget));
-        for _ in 0..20 {
-            durations.learn("t", Duration::from_millis(1));
-        }
-        assert!(!durations.is_slow("t", budget));
+        let mut durations = Durations::new(Duration::from_millis(50));
+        assert!(!durations.is_slow("t"));
+        let changes = (0..20).filter(|_| durations.learn("t", Duration::from_millis(100))).count();
+        assert!(durations.is_slow("t") && changes == 1);
+        let changes = (0..20).filter(|_| durations.learn("t", Duration::from_millis(1))).count();
+        assert!(!durations.is_slow("t") && changes == 1);
     }
 }

@@ -1,17 +1,15 @@
 //! Lanes: errands to the database, a few of which are on their way at a time. They act, and the owner decides.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
-use super::claim::claim_jobs;
+use super::claim::{Claimable, Claimed, claim_jobs};
 use super::release;
 use super::run::Finished;
-use super::scan::Cursor;
 use crate::db::pool;
-use crate::{Error, Job, Result};
+use crate::{Error, Result};
 
 /// Lanes that claim durably.
 pub(super) const DURABLE_LANES: usize = 2;
@@ -20,15 +18,15 @@ pub(super) const DURABLE_LANES: usize = 2;
 pub(super) const HOLDING_LANES: usize = 3;
 
 /// All lanes may be away at once.
-pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES;
+pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES + 1;
 
 /// What a lane came back with.
 pub(super) enum Errand {
     /// A durable claim.
-    Durable { asked: usize, claimed: Result<(Vec<Job>, Instant, Duration)> },
-    /// How many jobs were picked and settled, and how long the pick took. If the connection was lost, and the jobs were
-    /// claimed anew, their outcomes are left to be released.
-    Held { lane: u64, from: Cursor, picked: Result<(usize, Duration)>, left: Left },
+    Durable { wanted: Claimable, claimed: Result<Claimed> },
+    /// How many jobs were picked and settled. If the connection was lost, and the jobs were claimed anew, their outcomes are
+    /// left to be released.
+    Held { lane: u64, picked: Result<usize>, left: Left },
     /// Gave back what a claim in doubt may have taken: so many jobs.
     ClearedUp(Result<usize>),
     /// Something that needs no answer.
@@ -44,12 +42,12 @@ pub(super) struct Left {
 }
 
 /// One durable claim.
-pub(super) async fn claim_durably(shared: Arc<Shared>, asked: usize, unqueued: Vec<String>) -> Errand {
+pub(super) async fn claim_durably(shared: Arc<Shared>, wanted: Claimable) -> Errand {
     let claimed = match pool::get(&shared.lane_pool, "claiming jobs").await {
-        Ok(client) => claim_jobs(&shared, &client, asked, &unqueued).await,
+        Ok(client) => claim_jobs(&shared, &client, &wanted).await,
         Err(error) => Err(error),
     };
-    Errand::Durable { asked, claimed }
+    Errand::Durable { wanted, claimed }
 }
 
 /// Opens the connections that the first claims need, all at once, so that no job waits for them.

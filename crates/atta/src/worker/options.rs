@@ -1,7 +1,6 @@
 //! How a worker is set up. Everything is checked at once in [`WorkerOptions::init`].
 
 use std::future::Future;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
@@ -360,7 +359,6 @@ impl WorkerOptions {
             may_hold: AtomicBool::new(false),
             announced: AtomicUsize::new(0),
             beats: Beats::new(self.recovery_threshold),
-            task_names: Mutex::default(),
             clock: self.clock,
             poll_interval: self.poll_interval,
             heartbeat_interval: self.recovery_threshold / 6,

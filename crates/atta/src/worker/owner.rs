@@ -5,9 +5,13 @@
 //! transaction; three of them take turns, so that PostgreSQL and the tasks work at the same time. Jobs in a queue, and
 //! those of slow tasks, are always claimed durably.
 //!
-//! Each kind has a [`Source`], whose `more` says that there may be due jobs: hints set it, a claim that came back
-//! short of what it asked for leaves it unset, unless a hint came in while it was away. So no wake-up is lost between
-//! "found nothing" and "go to sleep".
+//! What each kind may still find is known apart. Held claims have a [`Scan`]. Durable claims have a [`Source`], whose `more`
+//! says that there may be due jobs: hints set it, a claim that came back short of what it asked for leaves it unset, unless
+//! a hint came in while it was away. So no wake-up is lost between "found nothing" and "go to sleep".
+//!
+//! Jobs start in the order of their priority, run_at and id, whatever kind of claim they need. Claimed jobs wait in one list
+//! in that order, and the owner opens it as far as both kinds of claims are known to have brought everything
+//! ([`Owner::open_list`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,22 +23,34 @@ use tokio::task::JoinSet;
 
 use super::backoff::Backoff;
 use super::batches::{Batch, Batches, Kept};
+use super::claim::{Claimable, Claimed};
 use super::hold::{self, Durations, News, Picked, Settlement, Size, Wanted};
 use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES, Left};
 use super::plan::Plan;
 use super::release::{Releases, Report};
 use super::run::{Claim, Finished, Outcome};
-use super::scan::{Cursor, Scan};
+use super::scan::{EVERYTHING, NOTHING, Request, Scan, Seen, before};
 use super::shutdown::{self, Shutdown};
 use super::slots::{self, RunList};
 use super::wake::Wake;
 use super::{Claims, Shared, Worker};
 use crate::event::WorkerEvent;
+use crate::job::Order;
 use crate::{Error, Job, Result};
 
 /// A claim that found nothing is not repeated before so many times its own duration have passed, while jobs are held:
 /// so it can't slow them down, however much it has to look through.
 const REST: u32 = 3;
+
+/// How long a durable claim that found nothing pauses at the most: what comes in meanwhile waits for so long.
+const LONGEST_REST: Duration = Duration::from_millis(50);
+
+/// How long jobs that are claimed wait for a claim that is under way and may bring a more urgent one. One that takes longer
+/// delays nothing but itself.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Durable jobs that wait for more urgent ones are returned after this time, so that other workers can run them.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// How long a durable claim waits for a pick that was sent at the same time.
 const PICK_FIRST: Duration = Duration::from_millis(3);
@@ -84,8 +100,9 @@ struct Source {
 }
 
 impl Source {
-    fn may_claim(&self, now: Instant) -> bool {
-        self.more && self.not_before.is_none_or(|time| time <= now)
+    /// Whether it makes no pause.
+    fn is_time(&self, now: Instant) -> bool {
+        self.not_before.is_none_or(|time| time <= now)
     }
 
     /// When it may claim again, if only the time holds it back.
@@ -106,7 +123,28 @@ pub(super) struct Owner {
     slots: JoinSet<()>,
     lanes: JoinSet<Errand>,
     durable: Source,
+    /// Every due job that is claimed durably and is more urgent than this has been claimed, as far as is known.
+    durable_known_to: Order,
+    /// How often that was put back.
+    durable_epoch: u64,
+    /// The same before the jobs were announced that a pick is looking for. If it finds all of them, that still holds.
+    known_to_before: Option<Order>,
+    /// Jobs whose releases make due what is as urgent as this, and until when that is waited for.
+    returning: HashMap<i64, (Order, Instant)>,
+    /// The claims that are under way and must answer before less urgent jobs start: when they were sent.
+    durable_sent_at: Option<Instant>,
+    pick_sent_at: Option<Instant>,
     held: Source,
+    /// The tasks whose jobs without a queue are held, and those whose jobs are always claimed durably.
+    held_tasks: Vec<Arc<str>>,
+    durable_tasks: Vec<String>,
+    /// Which tasks are slow has changed, or whether jobs are held at all.
+    tasks_changed: bool,
+    held_before: bool,
+    /// The average size of claimed payloads, in bytes.
+    payload_bytes: f64,
+    /// The highest id of all jobs that were picked: higher ones were added later.
+    highest_id: i64,
     /// Claimed durably and not yet back from a slot.
     running: HashMap<i64, Arc<Job>>,
     /// Asked for by lanes that are away.
@@ -147,7 +185,7 @@ pub(super) struct Owner {
 impl Owner {
     pub(super) fn new(worker: &Worker, mode: Mode, wakes: mpsc::Receiver<Wake>, look: Arc<Notify>) -> Owner {
         let shared = worker.shared.clone();
-        let list = Arc::new(RunList::default());
+        let list = Arc::new(RunList::new(shared.slots));
         let (finished_sender, finished) = mpsc::channel(slots::CHUNKS_AHEAD);
         let slots = slots::start(&shared, shared.slots, &list, &finished_sender);
         // Two from each lane at the most.
@@ -166,7 +204,19 @@ impl Owner {
             slots,
             lanes: JoinSet::new(),
             durable: Source { more: true, ..Source::default() },
+            durable_known_to: NOTHING,
+            returning: HashMap::new(),
+            durable_epoch: 0,
+            known_to_before: None,
+            durable_sent_at: None,
+            pick_sent_at: None,
             held: Source { more: true, ..Source::default() },
+            held_tasks: Vec::new(),
+            durable_tasks: Vec::new(),
+            tasks_changed: true,
+            held_before: false,
+            payload_bytes: 0.0,
+            highest_id: 0,
             running: HashMap::new(),
             reserved: 0,
             has_freed: false,
@@ -174,7 +224,7 @@ impl Owner {
             news,
             batches: Batches::default(),
             next_lane: 0,
-            durations: Durations::default(),
+            durations: Durations::new(worker.plan.hold_budget),
             // One that ends when nothing is left must have seen that.
             scan: Scan::new(mode == Mode::UntilShutdown),
             doubt: Doubt::No,
@@ -247,21 +297,22 @@ impl Owner {
         if self.has_freed && (self.durable.is_rich || self.running.len() <= self.shared.slots) {
             (self.has_freed, self.durable.more) = (false, true);
         }
-        while self.durable.away < DURABLE_LANES {
-            let asked = self.room(now);
-            if asked == 0 {
+        self.refresh_tasks();
+        // What waits in the list can't start before a claim has answered.
+        let is_needed = self.list.first().is_some_and(|first| first > self.durable_known_to);
+        self.durable.more |= is_needed && self.durable.away == 0;
+        while self.durable.away < self.durable_lanes() {
+            let Some(wanted) = self.claimable(now) else { break };
+            self.send_durable(wanted, now);
+        }
+        while self.held.away < self.holding_lanes() && self.may_hold() && self.held.is_time(now) {
+            let before = self.hold_before();
+            if !self.scan.may_send(now, before) {
                 break;
             }
-            self.send_durable(asked);
+            self.send_holding(now, before);
         }
-        self.held.more |= self.scan.is_due(now);
-        while self.held.away < HOLDING_LANES
-            && self.may_hold()
-            && self.held.may_claim(now)
-            && self.scan.may_send()
-        {
-            self.send_holding(now);
-        }
+        self.open_list(now);
         let is_quiet = !self.has_more() && self.durable.away + self.held.away == 0;
         if self.due_unknown && is_quiet {
             self.due_unknown = false;
@@ -269,37 +320,101 @@ impl Owner {
         }
     }
 
-    fn send_durable(&mut self, asked: usize) {
-        self.durable.more = self.durable.is_rich;
-        self.reserved += asked;
-        self.shared.events.send(|| WorkerEvent::ClaimStarted);
-        self.durable.away += 1;
-        let unqueued = self.tasks(|is_slow| !self.holds() || is_slow);
-        self.lanes.spawn(lanes::claim_durably(self.shared.clone(), asked, unqueued));
+    /// Which tasks are held, and which are claimed durably. A change makes unknown what either kind of claims may find.
+    fn refresh_tasks(&mut self) {
+        let holds = self.holds();
+        self.tasks_changed |= self.held_before != holds;
+        // A claim that is under way keeps jobs locked that a pick would then pass by.
+        if !self.tasks_changed || self.durable.away > 0 {
+            return;
+        }
+        (self.tasks_changed, self.held_before) = (false, holds);
+        let all = self.shared.task_identifiers.iter();
+        let (durable, held): (Vec<&String>, Vec<&String>) =
+            all.partition(|task| !holds || self.durations.is_slow(task));
+        self.held_tasks = held.iter().map(|task| task.as_str().into()).collect();
+        self.durable_tasks = durable.into_iter().cloned().collect();
+        self.scan.set_tasks(&self.held_tasks);
+        self.durable.more = true;
+        self.forget_durable(NOTHING);
     }
 
-    fn send_holding(&mut self, now: Instant) {
-        self.held.more = false;
+    /// Only what is more urgent than this is known to be claimed. A claim that is under way was sent too early to change that.
+    fn forget_durable(&mut self, known_to: Order) {
+        self.durable_known_to = self.durable_known_to.min(known_to);
+        self.durable_epoch += 1;
+    }
+
+    /// One more if what is held can't start before another pick has answered.
+    fn holding_lanes(&self) -> usize {
+        let is_blocked = self.list.first().is_some_and(|first| first > self.scan.known_to());
+        HOLDING_LANES + usize::from(is_blocked)
+    }
+
+    /// With one slot the order is exact, so one claim waits for the other.
+    fn durable_lanes(&self) -> usize {
+        if self.shared.slots == 1 { 1 } else { DURABLE_LANES }
+    }
+
+    /// Opens the list of claimed jobs as far as both kinds of claims are known to have brought everything. A claim that fails,
+    /// or takes long, or can't be sent, delays nothing but itself.
+    fn open_list(&mut self, now: Instant) {
+        let is_late = |sent_at: Option<Instant>| sent_at.is_some_and(|time| time + PATIENCE <= now);
+        let is_failing = |source: &Source| source.errors.tries() > 0;
+        let is_stuck = self.is_held_up();
+        let is_asked =
+            self.durable.away > 0 || self.pick_first_until.is_some() || self.waits_for_release(now);
+        let cannot_ask = !is_asked && self.has_free_slot();
+        let durable_is_open = is_stuck || is_failing(&self.durable) || is_late(self.durable_sent_at);
+        let held_is_open = is_stuck || !self.holds() || is_failing(&self.held) || is_late(self.pick_sent_at);
+        let returning = self.returning.values().filter(|(_, until)| *until > now).map(|(order, _)| *order);
+        let durable = match (durable_is_open, cannot_ask) {
+            (true, _) => EVERYTHING,
+            (_, true) => self.durable_known_to.max(self.list.durable_after(0).unwrap_or(EVERYTHING)),
+            (false, false) => self.durable_known_to,
+        };
+        let durable = returning.fold(durable, Order::min);
+        let held = if held_is_open { EVERYTHING } else { self.scan.known_to() };
+        self.list.open_to(durable.min(held));
+    }
+
+    fn waits_for_release(&self, now: Instant) -> bool {
+        self.returning.values().any(|(_, until)| *until > now)
+    }
+
+    fn send_durable(&mut self, wanted: Claimable, now: Instant) {
+        self.durable.more = self.durable.is_rich;
+        self.reserved += wanted.count;
+        self.shared.events.send(|| WorkerEvent::ClaimStarted);
+        self.durable.away += 1;
+        self.durable_sent_at.get_or_insert(now);
+        self.lanes.spawn(lanes::claim_durably(self.shared.clone(), wanted));
+    }
+
+    /// Jobs that are less urgent than those that wait already can't start soon, so they are not picked.
+    fn hold_before(&mut self) -> Order {
+        let window = self.size.get().max(4 * self.shared.slots);
+        let limited_to = self.scan.limited_to();
+        if limited_to < EVERYTHING && self.list.durable_before(limited_to, window / 2) < window / 2 {
+            self.scan.ask_beyond_limit();
+        }
+        self.list.durable_after(window).unwrap_or(EVERYTHING)
+    }
+
+    fn send_holding(&mut self, now: Instant, before: Order) {
         self.held.away += 1;
         self.next_lane += 1;
-        let from = self.scan.send(now);
-        let asked = self.size.get();
-        let task_identifiers = self.tasks(|is_slow| !is_slow);
-        let lane = self.next_lane;
-        let wanted = Wanted { lane, count: asked, task_identifiers, from };
+        self.pick_sent_at = Some(now);
+        let request = self.scan.send(now, self.size.get(), before);
+        let (lane, bytes) = (self.next_lane, self.plan.claim_bytes / HOLDING_LANES);
+        let wanted = Wanted { lane, request, bytes };
         let (shared, news) = (self.shared.clone(), self.news_sender.clone());
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.lanes.spawn(async move {
             let mut left = Left::default();
             let picked = hold::hold(&shared, wanted, &news, &mut left).await;
-            Errand::Held { lane, from, picked, left }
+            Errand::Held { lane, picked, left }
         });
-    }
-
-    /// The tasks whose slowness fits.
-    fn tasks(&self, fits: impl Fn(bool) -> bool) -> Vec<String> {
-        let is_slow = |identifier: &str| self.durations.is_slow(identifier, self.plan.hold_budget);
-        self.shared.task_identifiers.iter().filter(|task| fits(is_slow(task))).cloned().collect()
     }
 
     /// Whether jobs are held at all, now.
@@ -309,7 +424,12 @@ impl Owner {
 
     /// Whether a batch may be picked now: only if a slot can begin it.
     fn may_hold(&self) -> bool {
-        self.holds() && !self.is_held_up() && self.running.len() < self.shared.slots
+        self.holds() && !self.is_held_up() && self.has_free_slot()
+    }
+
+    /// Durable jobs that only wait in the list take no slot.
+    fn has_free_slot(&self) -> bool {
+        self.running.len().saturating_sub(self.list.durable_waiting()) < self.shared.slots
     }
 
     /// Whether nothing may be claimed: the worker ends, or too much waits to be released.
@@ -317,13 +437,35 @@ impl Owner {
         self.shutdown.has_begun() || self.error.is_some() || self.releases.is_full()
     }
 
-    /// How many jobs may be claimed durably now: as many as there is room for, and none before half of the local queue
-    /// has gone, since few at a time cost almost as much as many.
-    fn room(&self, now: Instant) -> usize {
-        let pick_first = self.pick_first_until.is_some_and(|time| time > now);
-        if !self.durable.may_claim(now) || pick_first || self.is_held_up() {
-            return 0;
+    /// What may be claimed durably now.
+    fn claimable(&self, now: Instant) -> Option<Claimable> {
+        let picks_first = self.pick_first_until.is_some_and(|time| time > now);
+        let releases_first = self.shared.slots == 1 && self.waits_for_release(now);
+        if !self.durable.more || picks_first || releases_first || self.is_held_up() {
+            return None;
         }
+        // What waits in the list may not start before a claim has answered: then there is no pause.
+        let is_needed = self.list.first().is_some_and(|first| first > self.durable_known_to);
+        if !self.durable.is_time(now) && (!is_needed || self.durable.errors.tries() > 0) {
+            return None;
+        }
+        let waiting_bytes = self.list.durable_bytes();
+        let bytes = self.plan.claim_bytes.saturating_sub(waiting_bytes);
+        let (count, before) = match self.room() {
+            0 => (self.shared.slots, self.more_urgent_than_waiting()?),
+            room => (room, EVERYTHING),
+        };
+        if bytes == 0 && before == EVERYTHING {
+            return None;
+        }
+        let fitting = (bytes as f64 / self.payload_bytes.max(1.0)) as usize;
+        let (count, unqueued) = (count.min(fitting).max(1), self.durable_tasks.clone());
+        Some(Claimable { count, unqueued, before, bytes, epoch: self.durable_epoch })
+    }
+
+    /// As many jobs as there is room for, and none before half of the local queue has gone, since few at a time cost almost
+    /// as much as many.
+    fn room(&self) -> usize {
         let ahead = self.plan.local_queue_size();
         let room = (self.shared.slots + ahead).saturating_sub(self.running.len() + self.reserved);
         // Two claims at a time are quicker than one for all.
@@ -331,28 +473,44 @@ impl Owner {
         if room > ahead / 2 { room.min(most) } else { 0 }
     }
 
+    /// A local queue without room takes in more only if that is more urgent than the last of what waits in it.
+    fn more_urgent_than_waiting(&self) -> Option<Order> {
+        let most = 2 * self.shared.slots + self.plan.local_queue_size();
+        let has_room = self.plan.local_queue_size() > 0 && self.running.len() + self.reserved < most;
+        self.list.last_durable().filter(|_| has_room && self.reserved == 0)
+    }
+
     fn on_errand(&mut self, errand: Result<Errand, tokio::task::JoinError>) {
         match errand {
-            Ok(Errand::Durable { asked, claimed }) => {
+            Ok(Errand::Durable { wanted, claimed }) => {
                 self.durable.away -= 1;
-                self.reserved -= asked;
+                self.reserved -= wanted.count;
+                self.durable_sent_at = (self.durable.away > 0).then(Instant::now);
                 match claimed {
-                    Ok((jobs, asked_at, took)) => self.on_claimed(asked, jobs, asked_at, took),
+                    Ok(claimed) => self.on_claimed(&wanted, claimed),
                     Err(error) => self.on_claim_error(error, Claims::Durable),
                 }
             }
-            Ok(Errand::Held { lane, from, picked, left }) => {
+            Ok(Errand::Held { lane, picked, left }) => {
                 self.held.away -= 1;
+                // What this lane has reported comes first.
+                while let Ok(news) = self.news.try_recv() {
+                    self.on_news(news);
+                }
                 for finished in left.finished {
                     self.releases.add(finished, left.is_unknown);
                 }
-                let settled = self.batches.end_settling(lane);
-                self.held.more |= settled.lets_go;
-                for finished in settled.finished {
+                for finished in self.batches.end_settling(lane) {
                     self.on_durable_finished(finished);
                 }
+                self.scan.on_delivered(lane);
+                if let Some(order) = self.scan.end_letting_go(lane) {
+                    // They are claimed durably from now on.
+                    self.forget_durable(before(order));
+                    self.durable.more = true;
+                }
                 match picked {
-                    Ok((count, took)) => self.on_settled(from, count, took),
+                    Ok(count) => self.on_settled(count),
                     Err(error) => self.on_claim_error(error, Claims::Held),
                 }
             }
@@ -408,30 +566,66 @@ impl Owner {
         self.durable.not_before = None;
     }
 
-    fn on_claimed(&mut self, asked: usize, jobs: Vec<Job>, asked_at: Instant, took: Duration) {
+    fn on_claimed(&mut self, wanted: &Claimable, claimed: Claimed) {
+        let Claimed { jobs, without_room, asked_at, took } = claimed;
         self.durable.errors = Backoff::default();
-        let count = jobs.len();
-        self.durable.is_rich = count == asked;
-        if count == asked {
+        self.known_to_before = None;
+        let count = jobs.len() + without_room.len();
+        self.durable.is_rich = count == wanted.count && without_room.is_empty();
+        let known_to = if count == wanted.count {
             self.durable.more = true;
+            jobs.last().map_or(NOTHING, |last| last.order())
+        } else if wanted.before < EVERYTHING {
+            self.durable_known_to.max(wanted.before)
         } else {
             self.due_unknown = true;
             self.durable.not_before = self.plan.pause_after_short_claim(count);
+            EVERYTHING
+        };
+        match wanted.epoch == self.durable_epoch {
+            true => self.durable_known_to = known_to,
+            false => self.durable.more = true,
         }
+        self.learn_bytes(&jobs, !without_room.is_empty());
         if count == 0 {
             if self.holds() && self.mode == Mode::UntilShutdown {
-                self.durable.not_before = Some(Instant::now() + took * REST);
+                self.durable.not_before = Some(Instant::now() + (took * REST).min(LONGEST_REST));
             }
             self.shared.events.send(|| WorkerEvent::ClaimEmpty);
             return;
         }
         self.in_vain = Backoff::default();
         self.has_found = true;
+        let without_room: Vec<Arc<Job>> = without_room.into_iter().map(Arc::new).collect();
+        self.return_not_started(without_room);
         let jobs = self.give_back_known(jobs.into_iter().map(Arc::new).collect());
         self.running.extend(jobs.iter().map(|job| (job.id, job.clone())));
         self.list.push_durable(jobs, asked_at);
         if self.shutdown.has_begun() {
             self.give_back_unstarted();
+        }
+    }
+
+    /// The next claims are as large as their payloads allow.
+    fn learn_bytes(&mut self, jobs: &[Job], was_too_much: bool) {
+        if jobs.is_empty() {
+            return;
+        }
+        let average =
+            jobs.iter().map(|job| job.payload_json().len()).sum::<usize>() as f64 / jobs.len() as f64;
+        self.payload_bytes = match was_too_much {
+            true => average,
+            false => self.payload_bytes + (average - self.payload_bytes) / 4.0,
+        };
+    }
+
+    /// Until they are free again, nothing that is less urgent starts.
+    fn return_not_started(&mut self, jobs: Vec<Arc<Job>>) {
+        let until = Instant::now() + PATIENCE;
+        for job in jobs {
+            self.returning.insert(job.id, (before(job.order()), until));
+            let (outcome, duration, claim) = (Outcome::NotStarted, Duration::ZERO, Claim::Durable);
+            self.queue_release(Finished { job, outcome, duration, claim });
         }
     }
 
@@ -444,27 +638,26 @@ impl Owner {
             return jobs;
         }
         let (back, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| known.contains(&job.id));
-        for job in back {
-            let (outcome, duration, claim) = (Outcome::NotStarted, Duration::ZERO, Claim::Durable);
-            self.queue_release(Finished { job, outcome, duration, claim });
-        }
+        self.return_not_started(back);
         self.durable.not_before = Some(Instant::now() + self.plan.hold_budget);
         jobs
     }
 
     fn on_news(&mut self, news: News) {
         match news {
-            News::Full(last) => {
-                self.scan.on_full(last);
-                self.held.more = true;
-            }
+            News::Seen { lane, request, seen } => self.on_seen(lane, &request, seen),
             News::Picked(picked) => self.on_picked(picked),
         }
     }
 
-    fn on_picked(&mut self, Picked { lane, from, is_full, took, jobs, settle }: Picked) {
-        self.count_picked(jobs.len(), is_full);
-        self.scan.on_picked(from, &jobs, is_full, took);
+    fn on_seen(&mut self, lane: u64, request: &Request, seen: Seen) {
+        self.pick_sent_at = None;
+        self.scan.on_seen(lane, request, seen);
+    }
+
+    fn on_picked(&mut self, Picked { lane, mut jobs, without_room, settle }: Picked) {
+        self.count_picked(&jobs);
+        self.scan.on_delivered(lane);
         if self.shutdown.has_begun() {
             // Too late to begin them: the end of the transaction frees them.
             let _ = settle.send(Settlement { finished: Vec::new(), running: Vec::new() });
@@ -472,7 +665,9 @@ impl Owner {
         }
         self.in_vain = Backoff::default();
         self.has_found = true;
-        let jobs = self.batches.without_known(jobs);
+        self.scan.begin_letting_go(lane, without_room);
+        let known = self.batches.take_known(&mut jobs);
+        self.scan.begin_letting_go(lane, known);
         self.list.push_held(&jobs, lane);
         let (began, finished) = (Instant::now(), Vec::with_capacity(jobs.len()));
         let is_empty = jobs.is_empty();
@@ -483,24 +678,35 @@ impl Owner {
     }
 
     /// Compares what a pick brought with what was announced. What is left may be in a queue, due later, or another
-    /// worker's.
-    fn count_picked(&mut self, picked: usize, is_full: bool) {
-        self.pick_first_until = None;
-        let was_announced = self.announced > 0;
-        self.announced = self.announced.saturating_sub(picked);
-        if is_full {
+    /// worker's. Jobs that were there before do not count.
+    fn count_picked(&mut self, jobs: &[Arc<Job>]) {
+        let new = jobs.iter().filter(|job| job.id > self.highest_id).count();
+        self.highest_id = jobs.iter().map(|job| job.id).fold(self.highest_id, i64::max);
+        // If there are more, some of them were announced by a notification that is still to come.
+        let is_all = new > 0 && new == self.announced;
+        self.announced = self.announced.saturating_sub(new);
+        if self.scan.is_full() {
+            // The rest may be behind what was picked: the timer decides.
             return;
         }
-        let is_all = was_announced && self.announced == 0 && picked > 0;
+        self.pick_first_until = None;
         self.due_unknown |= !is_all;
+        // What else may have come is asked for as well, unless all of it was found.
+        self.durable.more |= self.known_to_before.is_some() && !is_all;
+        if let Some(known_to) = self.known_to_before.take()
+            && is_all
+        {
+            self.durable_known_to = known_to;
+        }
         self.durable.more |= std::mem::take(&mut self.announced) > 0;
     }
 
     /// Ends a batch: what has finished is written, what runs becomes durable, and the rest is free.
     fn settle(&mut self, lane: u64) {
         let unstarted = self.list.take_held(lane);
-        let Some(batch) = self.batches.begin_settling(lane, !unstarted.is_empty()) else { return };
+        let Some(batch) = self.batches.begin_settling(lane, &unstarted) else { return };
         let running = batch.rest(&unstarted);
+        self.scan.begin_letting_go(lane, unstarted);
         let part = batch.began.elapsed().as_secs_f64() / self.plan.hold_budget.as_secs_f64().max(0.000_001);
         self.size.learn(batch.jobs.len(), batch.finished.len(), part);
         self.due_unknown |= batch.finished.iter().any(|one| !matches!(one.outcome, Outcome::Completed));
@@ -509,11 +715,10 @@ impl Owner {
         let _ = batch.settle.send(Settlement { finished: batch.finished, running });
     }
 
-    fn on_settled(&mut self, from: Cursor, picked: usize, took: Duration) {
+    fn on_settled(&mut self, picked: usize) {
         self.held.errors = Backoff::default();
         if picked == 0 {
-            self.scan.on_picked(from, &[], false, took);
-            self.count_picked(0, false);
+            self.count_picked(&[]);
             self.shared.events.send(|| WorkerEvent::ClaimEmpty);
         }
     }
@@ -524,6 +729,7 @@ impl Owner {
         let source = match kind {
             Claims::Durable => &mut self.durable,
             Claims::Held => {
+                self.pick_sent_at = None;
                 self.scan.on_error();
                 &mut self.held
             }
@@ -545,7 +751,7 @@ impl Owner {
     fn on_finished(&mut self, finished: Vec<Finished>) {
         for one in finished {
             if !matches!(one.outcome, Outcome::Interrupted) {
-                self.durations.learn(one.job.task_identifier(), one.duration);
+                self.tasks_changed |= self.durations.learn(one.job.task_identifier(), one.duration);
             }
             match one.claim {
                 Claim::Held(lane) => self.on_held_finished(lane, one),
@@ -560,6 +766,12 @@ impl Owner {
         let id = finished.job.id;
         if self.running.get(&id).is_some_and(|job| Arc::ptr_eq(job, &finished.job)) {
             self.running.remove(&id);
+            if self.shared.slots == 1 && finished.job.job_queue_id.is_some() {
+                // The next job of its queue may be the most urgent one now.
+                self.returning.insert(id, (NOTHING, Instant::now() + PATIENCE));
+                self.list.open_to(NOTHING);
+                self.list.unshut();
+            }
             self.queue_release(finished);
         }
     }
@@ -579,8 +791,16 @@ impl Owner {
     /// Outcomes are written: queues are free for their next jobs, and jobs that were not completed are due again.
     fn on_released(&mut self, report: Report) {
         self.has_freed |= report.frees_queue || report.returns_jobs;
-        self.held.more |= self.holds() && report.returns_jobs;
+        if report.returns_jobs {
+            self.scan.hint();
+        }
         self.due_unknown |= report.due_unknown;
+        for id in &report.ids {
+            if let Some((order, _)) = self.returning.remove(id) {
+                self.forget_durable(order);
+                self.durable.more = true;
+            }
+        }
     }
 
     fn on_wake(&mut self, wake: Wake) {
@@ -607,7 +827,8 @@ impl Owner {
         let count = self.shared.announced.swap(0, Ordering::Relaxed);
         if count > 0 && self.may_hold() {
             self.announced += count;
-            self.held.more = true;
+            self.forget_if_idle();
+            self.scan.hint();
             self.pick_first_until.get_or_insert(Instant::now() + PICK_FIRST);
         } else if count > 0 {
             self.wake_sources();
@@ -631,9 +852,30 @@ impl Owner {
     /// There may be jobs of both kinds, and anywhere.
     fn wake_sources(&mut self) {
         self.durable.more = true;
-        self.held.more = self.holds();
+        self.forget_if_idle();
+        // If nothing can be asked now, nothing is known when a slot becomes free.
+        match self.has_free_slot() {
+            true => self.scan.hint(),
+            false => self.scan.forget(),
+        }
+        if self.running.len() + self.reserved >= self.shared.slots && self.plan.local_queue.is_none() {
+            self.forget_durable(NOTHING);
+        }
         if self.may_hold() && self.held.away == 0 {
             self.pick_first_until = Some(Instant::now() + PICK_FIRST);
+        }
+    }
+
+    /// While nothing waits to start, it costs nothing to wait for the answers of both kinds of claims: what comes in together
+    /// then starts in its order.
+    fn forget_if_idle(&mut self) {
+        if self.list.first().is_some() {
+            return;
+        }
+        self.scan.forget();
+        if self.durable_known_to > NOTHING {
+            self.known_to_before = Some(self.durable_known_to);
+            self.forget_durable(NOTHING);
         }
     }
 
@@ -641,11 +883,15 @@ impl Owner {
         let times = [
             self.next_due.front().copied(),
             self.pick_first_until,
+            self.returning.values().map(|(_, until)| *until).filter(|time| *time > now).min(),
             self.durable.next_timer(now),
-            self.held.next_timer(now),
-            self.scan.next_timer(now),
+            self.held.not_before.filter(|time| *time > now),
+            self.scan.next_timer(now).filter(|_| self.may_hold()),
+            self.durable_sent_at.map(|time| time + PATIENCE).filter(|time| *time > now),
+            self.pick_sent_at.map(|time| time + PATIENCE).filter(|time| *time > now),
             self.batches.oldest().map(|began| began + self.plan.hold_budget),
             self.plan.oldest_wait(now),
+            (self.list.durable_waiting() > 0).then(|| now + LONGEST_WAIT / 2),
             self.shutdown.next_step(),
             match self.doubt {
                 Doubt::Later(time) => Some(time),
@@ -673,10 +919,7 @@ impl Owner {
         for lane in self.batches.older_than(self.plan.hold_budget, now) {
             self.settle(lane);
         }
-        if let Some(before) = self.plan.local_queue_ttl().and_then(|ttl| now.checked_sub(ttl)) {
-            let old = self.list.take_durable(before);
-            self.give_back(old, || Outcome::NotStarted);
-        }
+        self.return_what_waits_for_long(now);
         if matches!(self.doubt, Doubt::Later(time) if time <= now) {
             self.look_again(Doubt::Again(Some(now + TO_COME_BACK)));
         }
@@ -692,9 +935,21 @@ impl Owner {
         }
     }
 
+    /// Durable jobs that wait for more urgent ones, or for a slot, are returned after a while: other workers may have time.
+    fn return_what_waits_for_long(&mut self, now: Instant) {
+        let longest = self.plan.local_queue_ttl().unwrap_or(LONGEST_WAIT);
+        let old = now.checked_sub(longest).map(|since| self.list.take_durable(since)).unwrap_or_default();
+        let old: Vec<Arc<Job>> =
+            old.into_iter().filter(|job| self.running.remove(&job.id).is_some()).collect();
+        if !old.is_empty() && self.plan.local_queue.is_none() {
+            self.durable.not_before = Some(now + LONGEST_WAIT);
+        }
+        self.return_not_started(old);
+    }
+
     /// Whether there may be due jobs.
     fn has_more(&self) -> bool {
-        self.durable.more || self.has_freed || (self.holds() && (self.held.more || self.scan.owes_start()))
+        self.durable.more || self.has_freed || (self.holds() && self.scan.has_more())
     }
 
     /// A run until nothing is left has seen so when nothing of its own was under way any more: before, a job may have

@@ -45,6 +45,8 @@ pub struct RefetchDelay {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) claims: Claims,
+    /// How many bytes of payloads may be claimed and not begun.
+    pub(super) claim_bytes: usize,
     pub(super) hold_budget: Duration,
     pub(super) listen: Option<ConnectionSettings>,
     /// Whether the worker has connections of its own for its lanes.
@@ -66,6 +68,7 @@ impl Default for Plan {
     fn default() -> Plan {
         Plan {
             claims: Claims::Held,
+            claim_bytes: 16 << 20,
             hold_budget: Duration::from_millis(50),
             listen: None,
             has_own_lanes: false,
@@ -94,7 +97,8 @@ impl Plan {
 
     /// When to look for jobs that have waited too long.
     pub(super) fn oldest_wait(&self, now: Instant) -> Option<Instant> {
-        self.local_queue_ttl().map(|ttl| now + (ttl / 4).max(Duration::from_millis(10)))
+        let ttl = self.local_queue_ttl()?;
+        Some(now + (ttl / 4).max(Duration::from_millis(10)))
     }
 
     pub(super) fn pause_after_short_claim(&mut self, count: usize) -> Option<Instant> {

@@ -1,232 +1,502 @@
-//! Where picks begin: at the very start of the index, or where the last one ended.
+//! Where the picks of held claims begin, and what they have seen.
 //!
-//! What was done stays in the index until a vacuum, and a pick from the start walks over all of it. So one follows
-//! another only after a rest, some times as long as it took; those between begin at the cursor. They find what was
-//! added since, and nearly all that becomes due. They miss what is more urgent, what a slow transaction added, and
-//! what others gave back: for these a pick from the start is owed, and comes when the rest is over.
+//! Jobs without a queue are found along an index by task, priority, run_at and id. The jobs of one task and one priority are
+//! a **level**. A pick reads the due jobs of some levels, the most urgent level first, and so never reads jobs that are due
+//! later or that belong to other tasks. Jobs with flags have levels of their own, along an index of their own ([`Kind`]):
+//! those that are forbidden to this worker are not in the way of the others.
+//!
+//! Levels that nobody knows yet lie in the **gaps** between those that are known: before, between and after their
+//! priorities. They are searched for (`find_levels.sql`) with the next pick after each hint.
+//!
+//! Completed jobs stay in the index until a vacuum. So each level has a position: a pick begins where the last one ended.
+//! What comes in before the position (a late commit, an older run_at, a job that another worker returned) is found by a pick
+//! from the start of all levels. Such a pick is due after every pick from a position, but not before a pause in proportion
+//! to what the last one took. If that was quick, there is no pause, and every pick begins at the start.
+//!
+//! [`Scan::known_to`] is what the order of jobs stands on: every due job that is more urgent than that has been claimed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::Job;
+use crate::job::Order;
 
-/// The rest after a pick from the start, in its own durations, while there is more behind the cursor than can be taken.
+/// The pause after a pick from the start, in its own durations: while there is more than can be taken.
 const REST_WHILE_FULL: u32 = 20;
 
-/// The same while all that is behind the cursor is taken: a fifth of the time of one lane, at the most.
-const REST: u32 = 4;
+/// The same after a hint, when something may have come in before the position.
+const REST_AFTER_HINT: u32 = 5;
 
-/// Nothing is gained by a rest from a pick that is as quick as this.
+/// The same otherwise.
+const REST: u32 = 10;
+
+/// The same for jobs with flags: most that are left there are forbidden to this worker, and stay.
+const REST_FLAGGED: u32 = 50;
+
+/// A pick from the start that is as quick as this needs no pause.
 const QUICK: Duration = Duration::from_millis(2);
 
-/// Jobs are seen in the order of their commits, not of their times: so far back is looked for late ones each time.
+/// Jobs become visible in the order of their commits, not of their times. A position stays this far behind.
 const OVERLAP: TimeDelta = TimeDelta::milliseconds(100);
 
-/// A pick looks at what comes after this.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Cursor {
-    pub(crate) priority: i16,
+/// More levels than this are not remembered: those that brought nothing for the longest time are forgotten. If they have
+/// jobs, the next search finds them again.
+const MOST_LEVELS: usize = 256;
+
+/// Before every job.
+pub(crate) const NOTHING: Order = (i16::MIN, DateTime::<Utc>::MIN_UTC, i64::MIN);
+
+/// After every job.
+pub(crate) const EVERYTHING: Order = (i16::MAX, DateTime::<Utc>::MAX_UTC, i64::MAX);
+
+/// Which of the two indexes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Plain,
+    Flagged,
+}
+
+/// A place in a level: after the job with this time and id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
     /// None is before every time.
     pub(crate) run_at: Option<DateTime<Utc>>,
     pub(crate) id: i64,
 }
 
-impl Cursor {
-    /// Before every job.
-    pub(crate) const START: Cursor = Cursor { priority: i16::MIN, run_at: None, id: i64::MIN };
+impl Position {
+    pub(crate) const START: Position = Position { run_at: None, id: i64::MIN };
 
-    /// A little before the last of the most urgent of these: what is less urgent is behind it as a whole.
-    fn before_last(jobs: impl Iterator<Item = (i16, DateTime<Utc>)>) -> Option<Cursor> {
-        let (priority, run_at) =
-            jobs.min_by_key(|(priority, run_at)| (*priority, std::cmp::Reverse(*run_at)))?;
-        Some(Cursor { priority, run_at: run_at.checked_sub_signed(OVERLAP), id: i64::MIN })
+    fn after(order: Order) -> Position {
+        Position { run_at: Some(order.1), id: order.2 }
+    }
+
+    fn before(order: Order) -> Position {
+        Position { run_at: Some(order.1), id: order.2.saturating_sub(1) }
+    }
+
+    fn a_little_before(time: DateTime<Utc>) -> Position {
+        Position { run_at: time.checked_sub_signed(OVERLAP), id: i64::MIN }
+    }
+
+    fn order(self, priority: i16) -> Order {
+        (priority, self.run_at.unwrap_or(DateTime::<Utc>::MIN_UTC), self.id)
     }
 }
 
-/// The picks of one worker, as to where they begin.
+/// The jobs of one task and priority, with or without flags. Ordered by urgency within its kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LevelKey {
+    pub(crate) kind: Kind,
+    pub(crate) priority: i16,
+    pub(crate) task_identifier: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Level {
+    position: Position,
+    /// Due jobs up to here are claimed. None: all of them, when they were last asked for.
+    known_to: Option<Position>,
+    /// Something may have come in since it was last asked for.
+    is_wanted: bool,
+    brought_at: Instant,
+}
+
+impl Level {
+    /// Whether a pick asks for it: something may have come in, or it has more.
+    fn is_asked(&self) -> bool {
+        self.is_wanted || self.known_to.is_some()
+    }
+}
+
+/// One level of a pick.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LevelRequest {
+    pub(crate) key: LevelKey,
+    pub(crate) after: Position,
+    pub(crate) limit: usize,
+}
+
+/// Where to search for levels: between these priorities, both of them excluded.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Gap {
+    pub(crate) kind: Kind,
+    pub(crate) task_identifier: Arc<str>,
+    pub(crate) after: i32,
+    pub(crate) before: i32,
+}
+
+/// What a pick asks for: levels of one kind, and gaps of both.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) kind: Kind,
+    pub(crate) levels: Vec<LevelRequest>,
+    pub(crate) gaps: Vec<Gap>,
+    /// How many jobs at the most.
+    pub(crate) count: usize,
+    /// Only jobs that are more urgent than this.
+    pub(crate) before: Order,
+    from_start: bool,
+}
+
+/// What a pick has seen, before its jobs are decoded.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// For each level of the request: how many jobs it brought, and the last of them.
+    pub(crate) levels: Vec<(usize, Option<Order>)>,
+    /// The most urgent of them.
+    pub(crate) first: Option<Order>,
+    pub(crate) found: Vec<LevelKey>,
+    /// The database's time of the search for levels.
+    pub(crate) now: Option<DateTime<Utc>>,
+    pub(crate) took: Duration,
+}
+
+/// When a pick from the start of a kind is due.
+#[derive(Debug, Default)]
+struct StartPace {
+    /// A pick from a position was sent since the last from the start.
+    is_owed: bool,
+    was_hinted: bool,
+    /// When the last pick from the start came back, and how long it took.
+    last: Option<(Instant, Duration)>,
+}
+
+/// The picks of one worker.
 #[derive(Debug)]
 pub(crate) struct Scan {
-    cursor: Cursor,
-    /// A pick from the start is on its way.
-    is_at_start: bool,
-    /// Something that is not behind the cursor may have come since the last pick from the start.
-    owes_start: bool,
-    /// When the last pick from the start came back, and how long it took.
-    last_start: Option<(Instant, Duration)>,
+    tasks: Vec<Arc<str>>,
+    levels: BTreeMap<LevelKey, Level>,
+    has_gaps: bool,
+    /// Nothing was forgotten since all gaps were last searched.
+    is_known: bool,
+    /// A pick is on its way and has not been answered: the next begins where it ends.
+    is_scanning: bool,
+    /// Something was forgotten while it was on its way.
+    is_stale: bool,
+    /// Jobs that became free while it was on its way, and that it may have passed by as locked.
+    freed_meanwhile: Vec<Arc<Job>>,
+    /// Picks that were answered and whose jobs are still being read: the most urgent job of each batch.
+    undelivered: Vec<(u64, Order)>,
+    /// Jobs that were picked and not begun, by the batch that is about to free them.
+    letting_go: Vec<(u64, Vec<Arc<Job>>)>,
+    /// The last pick of each kind asked only for jobs that are more urgent than this.
+    limited_to: [Order; 2],
     /// The last pick brought all that it asked for.
     is_full: bool,
-    /// If not, each pick that comes back short is followed by one from the start, at once.
+    /// If not, what is owed from the start follows at once.
     rests: bool,
+    starts: [StartPace; 2],
 }
 
 impl Scan {
-    /// Without rests, nothing that is due is left out for a moment.
+    /// Without rests, a pick from the start follows each one that came back short.
     pub(crate) fn new(rests: bool) -> Scan {
-        let (cursor, last_start) = (Cursor::START, None);
-        Scan { cursor, is_at_start: false, owes_start: false, last_start, is_full: false, rests }
-    }
-
-    /// Not while a pick is on its way from the start and nothing is known of where it will end: another would walk the same
-    /// way beside it.
-    pub(crate) fn may_send(&self) -> bool {
-        !(self.is_at_start && self.cursor == Cursor::START)
-    }
-
-    /// Where the next pick begins, which is sent by this.
-    pub(crate) fn send(&mut self, now: Instant) -> Cursor {
-        let is_time = !self.is_at_start && self.start_at().is_none_or(|time| time <= now);
-        if is_time {
-            (self.is_at_start, self.owes_start) = (true, false);
-            return Cursor::START;
-        }
-        self.owes_start = true;
-        self.cursor
-    }
-
-    /// A pick brought all that it asked for, and this is the last of it.
-    pub(crate) fn on_full(&mut self, last: Cursor) {
-        (self.cursor, self.is_full) = (last, true);
-    }
-
-    /// A pick came back with these.
-    pub(crate) fn on_picked(&mut self, from: Cursor, jobs: &[Arc<Job>], is_full: bool, took: Duration) {
-        self.is_full = is_full;
-        if from == Cursor::START {
-            self.is_at_start = false;
-            self.last_start = Some((Instant::now(), took));
-        }
-        if !is_full {
-            self.move_to(from, Cursor::before_last(jobs.iter().map(|job| (job.priority, job.run_at))));
+        Scan {
+            tasks: Vec::new(),
+            levels: BTreeMap::new(),
+            has_gaps: true,
+            is_known: false,
+            is_scanning: false,
+            is_stale: false,
+            freed_meanwhile: Vec::new(),
+            undelivered: Vec::new(),
+            letting_go: Vec::new(),
+            limited_to: [EVERYTHING; 2],
+            is_full: false,
+            rests,
+            starts: Default::default(),
         }
     }
 
-    fn move_to(&mut self, from: Cursor, cursor: Option<Cursor>) {
-        let Some(cursor) = cursor else { return };
-        let is_same = cursor.priority == self.cursor.priority;
-        // One that comes back late does not go back behind what was taken since.
-        if (is_same && cursor.run_at > self.cursor.run_at) || (!is_same && from == Cursor::START) {
-            self.cursor = cursor;
+    /// The tasks whose jobs are held. A change makes everything unknown that it concerns.
+    pub(crate) fn set_tasks(&mut self, tasks: &[Arc<str>]) {
+        if self.tasks == tasks {
+            return;
+        }
+        self.tasks = tasks.to_vec();
+        self.levels.retain(|key, _| tasks.contains(&key.task_identifier));
+        self.forget();
+    }
+
+    /// Whether the last pick brought all that it asked for.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// What the last picks were limited to.
+    pub(crate) fn limited_to(&self) -> Order {
+        self.limited_to[0].min(self.limited_to[1])
+    }
+
+    /// Due jobs may have come in anywhere.
+    pub(crate) fn hint(&mut self) {
+        self.has_gaps = !self.tasks.is_empty();
+        self.levels.values_mut().for_each(|level| level.is_wanted = true);
+        self.starts.iter_mut().for_each(|start| start.was_hinted = true);
+    }
+
+    /// Nothing is known until the next answer: a hint came in that no pick can follow now.
+    pub(crate) fn forget(&mut self) {
+        self.hint();
+        self.is_known = self.tasks.is_empty();
+        self.is_stale = self.is_scanning;
+    }
+
+    /// Whether there is something to ask for.
+    pub(crate) fn has_more(&self) -> bool {
+        self.has_gaps
+            || self.limited_to() < EVERYTHING
+            || !self.letting_go.is_empty()
+            || self.levels.values().any(Level::is_asked)
+            || self.starts.iter().any(|start| start.is_owed)
+    }
+
+    /// Whether a pick of jobs that are more urgent than `before` can be sent now, and has something to ask for.
+    pub(crate) fn may_send(&self, now: Instant, before: Order) -> bool {
+        let wants_levels = |(key, level): (&LevelKey, &Level)| level.is_asked() && key.priority <= before.0;
+        let is_due = self.has_gaps || self.levels.iter().any(wants_levels);
+        !self.is_scanning && (is_due || self.start_kind(now).is_some())
+    }
+
+    /// Asks for what lies behind the limits of the last picks.
+    pub(crate) fn ask_beyond_limit(&mut self) {
+        for kind in [Kind::Plain, Kind::Flagged] {
+            let limit = self.limited_to[kind as usize];
+            if limit == EVERYTHING {
+                continue;
+            }
+            let behind =
+                self.levels.iter_mut().filter(|(key, _)| key.kind == kind && key.priority >= limit.0);
+            if behind.map(|(_, level)| level.is_wanted = true).count() == 0 {
+                self.limited_to[kind as usize] = EVERYTHING;
+            }
         }
     }
 
-    /// A pick failed, and brought nothing.
-    pub(crate) fn on_error(&mut self) {
-        (self.is_at_start, self.last_start) = (false, None);
-    }
-
-    /// Whether a pick from the start has become due.
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.owes_start && !self.is_at_start && self.start_at().is_none_or(|time| time <= now)
-    }
-
-    pub(crate) fn owes_start(&self) -> bool {
-        self.owes_start
-    }
-
-    /// When the pick from the start that is owed becomes due.
+    /// When a pick from the start becomes due.
     pub(crate) fn next_timer(&self, now: Instant) -> Option<Instant> {
-        self.start_at().filter(|time| self.owes_start && !self.is_at_start && *time > now)
+        let kinds = [Kind::Plain, Kind::Flagged];
+        let times = kinds.into_iter().filter_map(|kind| self.start_at(kind));
+        times.filter(|time| *time > now).min()
     }
 
-    /// When the rest is over. None: there is none.
-    fn start_at(&self) -> Option<Instant> {
-        let (ended, took) = self.last_start?;
-        if self.is_full {
-            return Some(ended + took * REST_WHILE_FULL);
+    /// Every due job that is more urgent than this is claimed, as far as is known.
+    pub(crate) fn known_to(&self) -> Order {
+        if !self.is_known {
+            return NOTHING;
         }
-        (self.rests && took > QUICK).then(|| ended + took * REST)
+        let levels = self.levels.iter();
+        let known = levels.filter_map(|(key, level)| level.known_to.map(|known| known.order(key.priority)));
+        let undelivered = self.undelivered.iter().map(|(_, first)| before(*first));
+        let free_soon = self.letting_go.iter().flat_map(|(_, jobs)| jobs).chain(&self.freed_meanwhile);
+        let free_soon = free_soon.map(|job| before(job.order()));
+        known.chain(undelivered).chain(free_soon).fold(self.limited_to(), Order::min)
+    }
+
+    /// The next pick, of at most `count` jobs that are more urgent than `before`.
+    pub(crate) fn send(&mut self, now: Instant, count: usize, before: Order) -> Request {
+        let kind = self.urgent_kind(before).or_else(|| self.start_kind(now)).unwrap_or(Kind::Plain);
+        let from_start = self.may_start(kind, now);
+        let gaps = if std::mem::take(&mut self.has_gaps) { self.gaps() } else { Vec::new() };
+        let (mut levels, mut uses_position) = (Vec::new(), false);
+        for (key, level) in &mut self.levels {
+            let is_asked = from_start || level.is_asked();
+            if key.kind != kind || !is_asked || key.priority > before.0 {
+                continue;
+            }
+            level.is_wanted = false;
+            let after = if from_start { Position::START } else { level.position };
+            uses_position |= after != Position::START;
+            levels.push(LevelRequest { key: key.clone(), after, limit: count });
+        }
+        self.is_scanning = true;
+        let start = &mut self.starts[kind as usize];
+        if from_start || uses_position {
+            start.is_owed = !from_start;
+        }
+        if from_start {
+            start.was_hinted = false;
+        }
+        let count = share(&mut levels, count);
+        Request { kind, levels, gaps, count, before, from_start }
+    }
+
+    /// A pick was answered; its jobs are still to be decoded.
+    pub(crate) fn on_seen(&mut self, batch: u64, request: &Request, seen: Seen) {
+        let now = Instant::now();
+        self.undelivered.extend(seen.first.map(|first| (batch, first)));
+        self.is_scanning = false;
+        let total: usize = seen.levels.iter().map(|(count, _)| count).sum();
+        self.is_full = total >= request.count;
+        self.limited_to[request.kind as usize] = request.before;
+        let last_reached = seen.levels.iter().rposition(|(count, _)| *count > 0);
+        for (index, (asked, (count, last))) in request.levels.iter().zip(&seen.levels).enumerate() {
+            let Some(level) = self.levels.get_mut(&asked.key) else { continue };
+            if last.is_some() {
+                level.brought_at = now;
+            }
+            let is_cut = self.is_full && Some(index) == last_reached;
+            if self.is_full && Some(index) > last_reached {
+                level.is_wanted = true;
+            } else if let Some(last) = last.filter(|_| is_cut || *count >= asked.limit) {
+                level.position = Position::after(last);
+                level.known_to = Some(level.position);
+            } else {
+                level.known_to = None;
+                let reached = last.map(|last| Position::a_little_before(last.1));
+                let looked = seen.now.map(Position::a_little_before);
+                level.position =
+                    level.position.max(asked.after).max(reached.max(looked).unwrap_or(Position::START));
+            }
+        }
+        if request.from_start {
+            self.starts[request.kind as usize].last = Some((now, seen.took));
+        }
+        self.is_known |= !request.gaps.is_empty() && !self.is_stale;
+        self.is_stale = false;
+        self.add_levels(seen.found, now);
+        let freed = std::mem::take(&mut self.freed_meanwhile);
+        self.rewind(&freed);
+    }
+
+    /// The jobs of a pick are read, and wait to start.
+    pub(crate) fn on_delivered(&mut self, batch: u64) {
+        self.undelivered.retain(|(of, _)| *of != batch);
+    }
+
+    /// A pick failed, and nothing is known of what it has seen.
+    pub(crate) fn on_error(&mut self) {
+        (self.is_scanning, self.is_stale) = (false, false);
+        self.limited_to = [EVERYTHING; 2];
+        self.freed_meanwhile.clear();
+        for level in self.levels.values_mut() {
+            (level.position, level.known_to) = (Position::START, Some(Position::START));
+        }
+        self.starts = Default::default();
+        self.hint();
+    }
+
+    /// A batch is about to free these jobs, which were picked and not begun. Until it has, no pick can find them.
+    pub(crate) fn begin_letting_go(&mut self, batch: u64, jobs: Vec<Arc<Job>>) {
+        if !jobs.is_empty() {
+            self.letting_go.push((batch, jobs));
+        }
+    }
+
+    /// The batch is gone, and what it let go is free. Returns the most urgent of those whose tasks are no longer held.
+    pub(crate) fn end_letting_go(&mut self, batch: u64) -> Option<Order> {
+        let gone = self.letting_go.extract_if(.., |(of, _)| *of == batch);
+        let jobs: Vec<Arc<Job>> = gone.flat_map(|(_, jobs)| jobs).collect();
+        let is_foreign = |job: &&Arc<Job>| !self.tasks.contains(&job.task_identifier);
+        let foreign = jobs.iter().filter(is_foreign).map(|job| job.order()).min();
+        if self.is_scanning {
+            self.freed_meanwhile.extend(jobs);
+        } else {
+            self.rewind(&jobs);
+        }
+        foreign
+    }
+
+    /// The next pick begins before these jobs.
+    fn rewind(&mut self, jobs: &[Arc<Job>]) {
+        for job in jobs {
+            let kind = if job.flags.is_some() { Kind::Flagged } else { Kind::Plain };
+            let key = LevelKey { kind, priority: job.priority, task_identifier: job.task_identifier.clone() };
+            let Some(level) = self.levels.get_mut(&key) else {
+                self.has_gaps = !self.tasks.is_empty();
+                continue;
+            };
+            let before = Position::before(job.order());
+            level.position = level.position.min(before);
+            level.known_to = Some(level.known_to.map_or(before, |known| known.min(before)));
+        }
+    }
+
+    fn add_levels(&mut self, found: Vec<LevelKey>, now: Instant) {
+        // Between those that were found there may be more.
+        self.has_gaps |= !found.is_empty();
+        for key in found.into_iter().filter(|key| self.tasks.contains(&key.task_identifier)) {
+            let (position, known_to) = (Position::START, Some(Position::START));
+            self.levels.entry(key).or_insert(Level { position, known_to, is_wanted: true, brought_at: now });
+        }
+        while self.levels.len() > MOST_LEVELS {
+            let oldest = self.levels.iter().min_by_key(|(_, level)| level.brought_at);
+            let Some(key) = oldest.map(|(key, _)| key.clone()) else { return };
+            self.levels.remove(&key);
+        }
+    }
+
+    /// The kind that can bring the most urgent job, if one is asked for.
+    fn urgent_kind(&self, before: Order) -> Option<Kind> {
+        let asked = self.levels.iter().filter(|(key, level)| level.is_asked() && key.priority <= before.0);
+        let next = |(key, level): (&LevelKey, &Level)| {
+            (level.known_to.unwrap_or(Position::START).order(key.priority), key.kind)
+        };
+        asked.map(next).min().map(|(_, kind)| kind)
+    }
+
+    /// The kind of which a pick from the start is owed, and due now.
+    fn start_kind(&self, now: Instant) -> Option<Kind> {
+        let kinds = [Kind::Plain, Kind::Flagged];
+        kinds.into_iter().find(|kind| self.starts[*kind as usize].is_owed && self.may_start(*kind, now))
+    }
+
+    /// Whether a pick of this kind may begin at the start.
+    fn may_start(&self, kind: Kind, now: Instant) -> bool {
+        let has_levels = self.levels.keys().any(|key| key.kind == kind);
+        has_levels && self.start_at(kind).is_none_or(|time| time <= now)
+    }
+
+    /// When a pick from the start of this kind may be sent. None: at once.
+    fn start_at(&self, kind: Kind) -> Option<Instant> {
+        let start = &self.starts[kind as usize];
+        let (ended, took) = start.last?;
+        let rest = match kind {
+            Kind::Flagged => REST_FLAGGED,
+            Kind::Plain if start.was_hinted => REST_AFTER_HINT,
+            Kind::Plain if self.is_full => REST_WHILE_FULL,
+            Kind::Plain => REST,
+        };
+        let needs_rest = self.is_full || (self.rests && took > QUICK);
+        needs_rest.then(|| ended + took * rest)
+    }
+
+    fn gaps(&self) -> Vec<Gap> {
+        let mut gaps = Vec::new();
+        for kind in [Kind::Plain, Kind::Flagged] {
+            for task in &self.tasks {
+                let is_of_task = |key: &&LevelKey| key.kind == kind && key.task_identifier == *task;
+                let known = self.levels.keys().filter(is_of_task).map(|key| i32::from(key.priority));
+                let mut after = i32::from(i16::MIN) - 1;
+                for before in known.chain([i32::from(i16::MAX) + 1]) {
+                    if before - after > 1 {
+                        gaps.push(Gap { kind, task_identifier: task.clone(), after, before });
+                    }
+                    after = before;
+                }
+            }
+        }
+        gaps
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Right before this job.
+pub(crate) fn before((priority, run_at, id): Order) -> Order {
+    (priority, run_at, id.saturating_sub(1))
+}
 
-    const MS: Duration = Duration::from_millis(1);
-
-    fn time(ms: i64) -> DateTime<Utc> {
-        DateTime::from_timestamp_millis(1_000_000 + ms).unwrap()
+/// Levels of one priority share the number of jobs, or the first of them would take it all. Returns how many jobs the pick
+/// asks for at the most.
+fn share(levels: &mut [LevelRequest], count: usize) -> usize {
+    let mut first_group = None;
+    for group in levels.chunk_by_mut(|one, other| one.key.priority == other.key.priority) {
+        let limit = count.div_ceil(group.len()).max(1);
+        group.iter_mut().for_each(|level| level.limit = limit);
+        first_group.get_or_insert(limit * group.len());
     }
-
-    fn at(priority: i16, ms: i64) -> Cursor {
-        Cursor { priority, run_at: Some(time(ms)), id: i64::MIN }
-    }
-
-    #[test]
-    fn the_start_is_rested_from_and_owed() {
-        let mut scan = Scan::new(true);
-        assert_eq!(scan.send(Instant::now()), Cursor::START);
-        scan.on_full(at(0, 5));
-        assert_eq!(scan.send(Instant::now()), at(0, 5), "one from the start at a time");
-        assert!(!scan.is_due(Instant::now()), "it is on its way");
-        scan.on_picked(Cursor::START, &[], false, 100 * MS);
-        let (now, later) = (Instant::now(), Instant::now() + 400 * MS);
-        assert!(!scan.is_due(now) && scan.next_timer(now).is_some_and(|time| time <= later));
-        assert_eq!(scan.send(now), at(0, 5));
-        assert!(scan.is_due(later));
-        assert_eq!(scan.send(later), Cursor::START);
-        assert!(!scan.owes_start());
-        scan.on_picked(Cursor::START, &[], true, 100 * MS);
-        assert_eq!(scan.send(later), at(0, 5), "a longer rest");
-        scan.on_error();
-        assert_eq!(scan.send(now), Cursor::START, "an error may have hidden anything");
-    }
-
-    #[test]
-    fn the_first_pick_goes_alone_until_it_knows_where_it_ends() {
-        let mut scan = Scan::new(true);
-        assert!(scan.may_send());
-        scan.send(Instant::now());
-        assert!(!scan.may_send());
-        scan.on_full(at(0, 5));
-        assert!(scan.may_send(), "the next begins where it ends");
-        let mut scan = Scan::new(true);
-        scan.send(Instant::now());
-        scan.on_picked(Cursor::START, &[], false, MS);
-        assert!(scan.may_send(), "it has come back");
-    }
-
-    #[test]
-    fn a_quick_pick_needs_no_rest() {
-        let mut scan = Scan::new(true);
-        for _ in 0..3 {
-            assert_eq!(scan.send(Instant::now()), Cursor::START);
-            scan.on_picked(Cursor::START, &[], false, MS);
-            assert!(!scan.owes_start());
-        }
-    }
-
-    #[test]
-    fn without_rests_a_short_pick_is_followed_by_one_from_the_start() {
-        let (mut scan, now) = (Scan::new(false), Instant::now());
-        assert_eq!(scan.send(now), Cursor::START);
-        scan.on_full(at(0, 5));
-        scan.on_picked(Cursor::START, &[], true, 100 * MS);
-        assert_eq!(scan.send(now), at(0, 5));
-        assert!(!scan.is_due(now));
-        scan.on_picked(at(0, 5), &[], false, MS);
-        assert!(scan.is_due(now));
-        assert_eq!(scan.send(now), Cursor::START);
-    }
-
-    #[test]
-    fn the_cursor_stands_before_the_last_of_the_most_urgent() {
-        let jobs = [(1, time(900)), (0, time(300)), (0, time(500)), (0, time(400))];
-        assert_eq!(Cursor::before_last(jobs.into_iter()), Some(at(0, 400)));
-        assert_eq!(Cursor::before_last([].into_iter()), None);
-    }
-
-    #[test]
-    fn the_cursor_goes_forward_and_the_start_decides_how_urgent() {
-        let mut scan = Scan::new(true);
-        scan.move_to(Cursor::START, Some(at(0, 500)));
-        scan.move_to(at(0, 0), Some(at(0, 400)));
-        assert_eq!(scan.cursor, at(0, 500));
-        scan.move_to(at(0, 500), Some(at(3, 600)));
-        assert_eq!(scan.cursor, at(0, 500));
-        scan.move_to(Cursor::START, Some(at(-3, 300)));
-        assert_eq!(scan.cursor, at(-3, 300));
-    }
+    first_group.unwrap_or(0).max(count)
 }

@@ -1,6 +1,5 @@
 //! What all parts of a worker share, and none of them changes.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,8 +46,6 @@ pub(crate) struct Shared {
     /// Jobs that notices told of since the worker last asked.
     pub(crate) announced: AtomicUsize,
     pub(crate) beats: Beats,
-    /// Identifiers by the ids of tasks. An id is never given to another task, so this is true for ever.
-    pub(crate) task_names: Mutex<HashMap<i32, Arc<str>>>,
     /// The time, when it is not the database's.
     pub(crate) clock: Option<Clock>,
     pub(crate) poll_interval: Duration,
@@ -171,7 +168,9 @@ impl fmt::Debug for Shared {
 pub(crate) struct Statements {
     pub(crate) claim_jobs: String,
     pub(crate) pick_jobs: String,
-    pub(crate) read_tasks: String,
+    pub(crate) pick_flagged_jobs: String,
+    pub(crate) find_levels: String,
+    pub(crate) read_payload: String,
     pub(crate) complete_held: String,
     pub(crate) fail_held: String,
     pub(crate) harden_held: String,
@@ -196,7 +195,9 @@ impl Statements {
         Statements {
             claim_jobs: schema.fill(include_str!("../../sql/queries/claim_jobs.sql")),
             pick_jobs: schema.fill(include_str!("../../sql/queries/pick_jobs.sql")),
-            read_tasks: schema.fill(include_str!("../../sql/queries/read_tasks.sql")),
+            pick_flagged_jobs: schema.fill(include_str!("../../sql/queries/pick_flagged_jobs.sql")),
+            find_levels: schema.fill(include_str!("../../sql/queries/find_levels.sql")),
+            read_payload: schema.fill(include_str!("../../sql/queries/read_payload.sql")),
             complete_held: schema.fill(include_str!("../../sql/queries/complete_held.sql")),
             fail_held: schema.fill(include_str!("../../sql/queries/fail_held.sql")),
             harden_held: schema.fill(include_str!("../../sql/queries/harden_held.sql")),

@@ -1,6 +1,10 @@
-//! Slots: so many tasks, each running one job at a time, from one list of claimed jobs.
+//! Slots: tasks of the runtime that run one job at a time each, from one list of claimed jobs.
+//!
+//! The list is in the order in which jobs start: priority, run_at, id, whatever kind of claim they are. It is open up to a
+//! point that the owner sets: everything that is more urgent has been claimed. What is behind that point waits, since a
+//! claim that is under way may bring a more urgent job.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -9,21 +13,32 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::run::{Claim, Finished, Outcome, run_job};
+use super::scan::{NOTHING, before};
 use super::{Shared, hold};
 use crate::Job;
+use crate::job::Order;
 
 /// Claimed jobs that wait for a slot. A job that a slot has taken from here is running.
-#[derive(Default)]
 pub(crate) struct RunList {
     waiting: Mutex<Waiting>,
     arrived: Notify,
 }
 
-/// Durable jobs go first: their attempt counts already, and they may stand in the way of their queue.
-#[derive(Default)]
 struct Waiting {
-    durable: VecDeque<(Arc<Job>, Instant)>,
-    held: VecDeque<(Arc<Job>, u64, Instant)>,
+    durable: BTreeMap<Order, (Arc<Job>, Instant)>,
+    /// One for each open batch; within a batch in order. There are few.
+    held: Vec<HeldJobs>,
+    /// Jobs up to here may start.
+    open_to: Order,
+    /// With one slot the order is exact: a queued job that starts shuts the list until what its end makes due is claimed.
+    is_exact: bool,
+    is_shut: bool,
+}
+
+struct HeldJobs {
+    lane: u64,
+    jobs: VecDeque<Arc<Job>>,
+    claimed_at: Instant,
 }
 
 /// A job for a slot.
@@ -34,38 +49,95 @@ struct Next {
 }
 
 impl RunList {
+    pub(crate) fn new(slots: usize) -> RunList {
+        let waiting = Waiting {
+            durable: BTreeMap::new(),
+            held: Vec::new(),
+            open_to: NOTHING,
+            is_exact: slots == 1,
+            is_shut: false,
+        };
+        RunList { waiting: Mutex::new(waiting), arrived: Notify::new() }
+    }
+
+    /// The owner knows that the job has ended which shut the list, and has closed the list up to what is known.
+    pub(crate) fn unshut(&self) {
+        self.lock().is_shut = false;
+    }
+
+    /// Jobs up to this point may start.
+    pub(crate) fn open_to(&self, order: Order) {
+        let startable = {
+            let mut waiting = self.lock();
+            let is_wider = order > waiting.open_to;
+            waiting.open_to = order;
+            if is_wider { waiting.startable() } else { 0 }
+        };
+        self.announce(startable);
+    }
+
     /// Claimed by a statement that was sent at `asked_at`: the answer may have waited for a process that stood still.
     pub(crate) fn push_durable(&self, jobs: Vec<Arc<Job>>, asked_at: Instant) {
         let count = jobs.len();
-        self.lock().durable.extend(jobs.into_iter().map(|job| (job, asked_at)));
+        self.lock().durable.extend(jobs.into_iter().map(|job| (job.order(), (job, asked_at))));
         self.announce(count);
     }
 
-    /// The server waits for us from its answer on, however long that took.
+    /// The server waits for us from its answer on, however long that took. The jobs are in order.
     pub(crate) fn push_held(&self, jobs: &[Arc<Job>], lane: u64) {
-        let now = Instant::now();
-        self.lock().held.extend(jobs.iter().map(|job| (job.clone(), lane, now)));
-        self.announce(jobs.len());
+        let (jobs, claimed_at, count) = (jobs.iter().cloned().collect(), Instant::now(), jobs.len());
+        self.lock().held.push(HeldJobs { lane, jobs, claimed_at });
+        self.announce(count);
     }
 
     /// Durable jobs that have not been begun, and have waited since before `time`.
     pub(crate) fn take_durable(&self, before: Instant) -> Vec<Arc<Job>> {
         let mut waiting = self.lock();
-        let old = waiting.durable.iter().take_while(|(_, since)| *since <= before).count();
-        waiting.durable.drain(..old).map(|(job, _)| job).collect()
+        let old = waiting.durable.iter().filter(|(_, (_, since))| *since <= before);
+        let old: Vec<Order> = old.map(|(order, _)| *order).collect();
+        waiting.close_before(old.first().copied());
+        old.iter().filter_map(|order| waiting.durable.remove(order)).map(|(job, _)| job).collect()
     }
 
     /// Jobs of this lane that have not been begun.
     pub(crate) fn take_held(&self, lane: u64) -> Vec<Arc<Job>> {
-        let mut taken = Vec::new();
-        self.lock().held.retain(|(job, its_lane, _)| {
-            let is_ours = *its_lane == lane;
-            if is_ours {
-                taken.push(job.clone());
-            }
-            !is_ours
-        });
-        taken
+        let mut waiting = self.lock();
+        let Some(index) = waiting.held.iter().position(|held| held.lane == lane) else { return Vec::new() };
+        let jobs = waiting.held.swap_remove(index).jobs;
+        waiting.close_before(jobs.front().map(|job| job.order()));
+        jobs.into()
+    }
+
+    /// How many bytes the payloads of durable jobs have that wait.
+    pub(crate) fn durable_bytes(&self) -> usize {
+        self.lock().durable.values().map(|(job, _)| job.payload_json().len()).sum()
+    }
+
+    /// The most urgent job of all that wait.
+    pub(crate) fn first(&self) -> Option<Order> {
+        let waiting = self.lock();
+        let held = waiting.held.iter().filter_map(|held| held.jobs.front()).map(|job| job.order());
+        held.chain(waiting.durable.keys().next().copied()).min()
+    }
+
+    /// How many durable jobs wait.
+    pub(crate) fn durable_waiting(&self) -> usize {
+        self.lock().durable.len()
+    }
+
+    /// The durable job that this many others wait before.
+    pub(crate) fn durable_after(&self, others: usize) -> Option<Order> {
+        self.lock().durable.keys().nth(others).copied()
+    }
+
+    /// The least urgent durable job that waits.
+    pub(crate) fn last_durable(&self) -> Option<Order> {
+        self.lock().durable.last_key_value().map(|(order, _)| *order)
+    }
+
+    /// How many durable jobs that are more urgent than this wait, counted up to `most`.
+    pub(crate) fn durable_before(&self, order: Order, most: usize) -> usize {
+        self.lock().durable.keys().take_while(|waiting| **waiting < order).take(most).count()
     }
 
     async fn pop(&self) -> Next {
@@ -75,7 +147,7 @@ impl RunList {
             }
             let arrived = self.arrived.notified();
             tokio::pin!(arrived);
-            // From here on no arrival is missed, also one between the look and the wait.
+            // From here on no arrival is missed, also one between the question and the wait.
             arrived.as_mut().enable();
             if let Some(next) = self.next() {
                 return next;
@@ -85,22 +157,17 @@ impl RunList {
     }
 
     fn next(&self) -> Option<Next> {
-        let mut waiting = self.lock();
-        if let Some((job, claimed_at)) = waiting.durable.pop_front() {
-            return Some(Next { job, claim: Claim::Durable, claimed_at });
-        }
-        let (job, lane, claimed_at) = waiting.held.pop_front()?;
-        Some(Next { job, claim: Claim::Held(lane), claimed_at })
+        self.lock().next()
     }
 
-    /// Wakes as many slots as there are jobs; slots that are busy look for themselves.
+    /// Wakes as many slots as there are jobs; slots that are busy ask for themselves.
     fn announce(&self, count: usize) {
         match count {
             0 => {}
             1 => self.arrived.notify_one(),
             _ => {
                 self.arrived.notify_waiters();
-                // One permit is kept for a slot that has looked and not yet begun to wait.
+                // One permit is kept for a slot that has asked and not yet begun to wait.
                 self.arrived.notify_one();
             }
         }
@@ -109,6 +176,51 @@ impl RunList {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         // Nothing panics while it is held.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    /// What is taken off the list comes back: nothing that is less urgent may start meanwhile.
+    fn close_before(&mut self, order: Option<Order>) {
+        if let Some(order) = order {
+            self.open_to = self.open_to.min(before(order));
+        }
+    }
+
+    /// The most urgent job, if it may start.
+    fn next(&mut self) -> Option<Next> {
+        if self.is_shut {
+            return None;
+        }
+        let durable = self.durable.first_key_value().map(|(order, _)| *order);
+        let fronts = self
+            .held
+            .iter()
+            .enumerate()
+            .filter_map(|(index, held)| Some((held.jobs.front()?.order(), index)));
+        match (durable, fronts.min()) {
+            (Some(order), held) if held.is_none_or(|(held, _)| order < held) => {
+                if order > self.open_to {
+                    return None;
+                }
+                let (_, (job, claimed_at)) = self.durable.pop_first()?;
+                self.is_shut = self.is_exact && job.job_queue_id.is_some();
+                Some(Next { job, claim: Claim::Durable, claimed_at })
+            }
+            (_, Some((order, index))) if order <= self.open_to => {
+                let held = &mut self.held[index];
+                let (lane, claimed_at, job) = (held.lane, held.claimed_at, held.jobs.pop_front()?);
+                Some(Next { job, claim: Claim::Held(lane), claimed_at })
+            }
+            _ => None,
+        }
+    }
+
+    /// How many may start. Counted up to the first two: more slots than that are woken all at once.
+    fn startable(&self) -> usize {
+        let durable = self.durable.keys().take_while(|order| **order <= self.open_to).take(2).count();
+        let held = self.held.iter().flat_map(|held| held.jobs.iter().take(2));
+        durable + held.filter(|job| job.order() <= self.open_to).count()
     }
 }
 

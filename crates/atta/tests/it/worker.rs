@@ -7,6 +7,7 @@ mod events;
 mod flags;
 mod local_queue;
 mod options;
+mod order;
 mod retries;
 
 mod seeds;

@@ -1,0 +1,345 @@
+//! Jobs start by priority, then by run_at, then by id, whatever kind of claim each of them needs.
+//!
+//! With one slot and no concurrent changes the order is exact. Otherwise a job never starts while a more urgent one that the
+//! worker could run has been visible for longer than [`TOLERANCE`].
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use atta::{JobSpecBuilder, LocalQueueConfig, RawJobSpec, WorkerContext, WorkerOptions, WorkerUtils};
+use chrono::{DateTime, TimeDelta, Utc};
+use testkit::Database;
+use tokio_postgres::Client;
+
+use super::support::{Running, claims, options, wait_until_empty};
+
+/// The promise is 100 ms on a machine that has time for it. Tests run many at a time on two cores.
+const TOLERANCE: Duration = Duration::from_millis(400);
+
+/// What decides when a job starts.
+type Order = (i16, DateTime<Utc>, i64);
+
+#[derive(Clone, Debug)]
+struct Start {
+    order: Order,
+    /// Task, queue, and whether it was a durable claim: for messages.
+    about: String,
+    at: Instant,
+    ended_at: Option<Instant>,
+}
+
+/// When each job began and ended.
+#[derive(Clone, Default)]
+struct Starts {
+    starts: Arc<Mutex<Vec<Start>>>,
+}
+
+impl Starts {
+    /// A task that notes its start, and takes so long.
+    fn task(&self, ms: u64) -> impl Fn(WorkerContext) -> TaskFuture + Send + Sync + 'static + use<> {
+        let starts = self.starts.clone();
+        move |ctx: WorkerContext| {
+            let (job, starts) = (ctx.job(), starts.clone());
+            let order = (job.priority(), job.run_at(), job.id());
+            let claim = if job.locked_by().is_some() { "durable" } else { "held" };
+            let flags = job.flags().len();
+            let about = format!("{} {:?} {claim} {flags} flags", job.task_identifier(), job.queue_name());
+            let index = {
+                let mut starts = starts.lock().unwrap();
+                starts.push(Start { order, about, at: Instant::now(), ended_at: None });
+                starts.len() - 1
+            };
+            Box::pin(async move {
+                if ms > 0 {
+                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                }
+                starts.lock().unwrap()[index].ended_at = Some(Instant::now());
+            })
+        }
+    }
+
+    fn all(&self) -> Vec<Start> {
+        self.starts.lock().unwrap().clone()
+    }
+
+    fn start_of(&self, id: i64) -> Option<Start> {
+        self.all().into_iter().find(|start| start.order.2 == id)
+    }
+}
+
+type TaskFuture = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// `slow` is claimed durably once it is known to be slow; `fast` and `quick` are held.
+fn with_tasks(options: WorkerOptions, starts: &Starts, slow_ms: u64) -> WorkerOptions {
+    options
+        .define_raw_job("fast", starts.task(0))
+        .define_raw_job("quick", starts.task(0))
+        .define_raw_job("slow", starts.task(slow_ms))
+}
+
+/// A mix of priorities, times, queues and tasks. Many share a priority, some share a time.
+async fn add_mix(
+    client: &Client,
+    utils: &WorkerUtils,
+    random: &mut fastrand::Rng,
+    count: usize,
+) -> HashMap<i64, Option<String>> {
+    // By the database's clock: the machine of a test may have another.
+    let now: DateTime<Utc> = client.query_one("select now()", &[]).await.unwrap().get(0);
+    let mut queues = HashMap::new();
+    let specs: Vec<(RawJobSpec, Option<String>)> = (0..count)
+        .map(|_| {
+            let task = ["fast", "fast", "quick", "slow"][random.usize(0..4)];
+            let queue = [None, None, Some("one"), Some("two"), Some("three")][random.usize(0..5)];
+            let mut spec = JobSpecBuilder::new()
+                .priority(random.i16(-2..=2))
+                .run_at(now - TimeDelta::seconds(random.i64(1..8)));
+            if let Some(queue) = queue {
+                spec = spec.queue_name(queue);
+            }
+            (RawJobSpec::new(task, 0, spec.build()).unwrap(), queue.map(str::to_owned))
+        })
+        .collect();
+    // Flagged jobs are found along an index of their own.
+    let (raw, names): (Vec<RawJobSpec>, Vec<Option<String>>) = specs.into_iter().unzip();
+    for (job, queue) in utils.add_raw_jobs(&raw).await.unwrap().iter().zip(names) {
+        queues.insert(job.id(), queue);
+    }
+    let sql = "update graphile_worker._private_jobs set flags = '{\"harmless\": true}' where id % 7 = 0";
+    client.batch_execute(sql).await.unwrap();
+    queues
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_slot_runs_every_mix_in_exact_order() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    for seed in 0..12 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let starts = Starts::default();
+        let mut options = with_tasks(options(&db), &starts, 30).concurrency(1);
+        if seed % 3 == 1 {
+            options = options.local_queue(LocalQueueConfig::new(10));
+        }
+        if seed % 2 == 1 {
+            options = options.add_forbidden_flag("something else");
+        }
+        let worker = options.init().await.unwrap();
+        add_mix(&client, &worker.create_utils(), &mut random, 40).await;
+        worker.run_once().await.unwrap();
+        assert_eq!(starts.all().len(), 40, "seed {seed}");
+        assert_exact_order(&starts.all(), seed);
+    }
+}
+
+fn assert_exact_order(starts: &[Start], seed: u64) {
+    let Some(first) = starts.windows(2).position(|pair| pair[0].order > pair[1].order) else { return };
+    let near = &starts[first.saturating_sub(2)..(first + 4).min(starts.len())];
+    let line = |start: &Start| format!("{:?} {:?} {}\n", start.at - starts[0].at, start.order, start.about);
+    panic!("seed {seed}: out of order\n{}", near.iter().map(line).collect::<String>());
+}
+
+/// The same for a worker that goes on: its first claims, and those after it has learnt what is slow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_slot_of_a_running_worker_keeps_the_order_of_what_is_added_in_one_transaction() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let starts = Starts::default();
+    let worker = Running::start(with_tasks(options(&db), &starts, 30).concurrency(1)).await;
+    for seed in 100..106 {
+        let before = starts.all().len();
+        add_mix_at_once(&client, seed).await;
+        wait_until_empty(&worker.utils).await;
+        assert_exact_order(&starts.all()[before..], seed);
+    }
+    worker.stop().await.unwrap();
+}
+
+/// In one transaction, so that no worker sees a part of it.
+async fn add_mix_at_once(client: &Client, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    client.batch_execute("begin").await.unwrap();
+    for _ in 0..25 {
+        let task = ["fast", "quick", "slow"][random.usize(0..3)];
+        let queue = ["null", "null", "'one'", "'two'"][random.usize(0..4)];
+        let sql = format!(
+            "select graphile_worker.add_job('{task}', queue_name := {queue}, priority := {}, \
+             run_at := now() - {} * interval '1 second')",
+            random.i16(-2..=2),
+            random.i64(1..8)
+        );
+        client.batch_execute(&sql).await.unwrap();
+    }
+    client.batch_execute("commit").await.unwrap();
+}
+
+/// Which job each start should have waited for: a more urgent one that was visible, and not held back by its queue, for
+/// longer than the tolerance. All jobs were there at `visible_at`.
+fn inversions(starts: &[Start], queues: &HashMap<i64, Option<String>>, visible_at: Instant) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, start) in starts.iter().enumerate() {
+        for later in &starts[index + 1..] {
+            // Jobs that leave the list one after the other may begin on two threads at once.
+            let is_at_once = later.at.saturating_duration_since(start.at) < Duration::from_millis(20);
+            if later.order >= start.order || is_at_once {
+                continue;
+            }
+            // It could run when the job before it in its queue had ended.
+            let queue = queues.get(&later.order.2).cloned().flatten();
+            let free_at = starts[..index]
+                .iter()
+                .filter(|other| queue.is_some() && queues.get(&other.order.2).cloned().flatten() == queue)
+                .map(|other| other.ended_at.unwrap_or(other.at + Duration::from_secs(3600)))
+                .max();
+            let since = free_at.map_or(visible_at, |free_at| free_at.max(visible_at));
+            if start.at.saturating_duration_since(since) > TOLERANCE {
+                let waited = start.at.saturating_duration_since(since);
+                found.push(format!(
+                    "{:?} {} began before {:?} {}, which had waited for {waited:?}",
+                    start.order, start.about, later.order, later.about
+                ));
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_slots_never_start_a_job_long_after_a_more_urgent_one_could_have() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    for seed in 0..6 {
+        let mut random = fastrand::Rng::with_seed(1000 + seed);
+        let slots = random.usize(2..=8);
+        let starts = Starts::default();
+        let mut options = with_tasks(options(&db), &starts, 40).concurrency(slots);
+        if seed % 2 == 1 {
+            options = options.local_queue(LocalQueueConfig::new(random.usize(1..200)));
+        }
+        let utils = WorkerUtils::connect(&db.url()).unwrap();
+        let queues = add_mix(&client, &utils, &mut random, 200).await;
+        let visible_at = Instant::now();
+        options.init().await.unwrap().run_once().await.unwrap();
+        let all = starts.all();
+        assert_eq!(all.iter().map(|start| start.order.2).collect::<HashSet<_>>().len(), 200, "seed {seed}");
+        let found = inversions(&all, &queues, visible_at);
+        assert!(
+            found.is_empty(),
+            "seed {seed}, {slots} slots: {} inversions, {:#?}",
+            found.len(),
+            &found[..found.len().min(5)]
+        );
+    }
+}
+
+async fn add_many(client: &Client, task: &str, priority: i16, count: u32) {
+    let sql = format!(
+        "insert into graphile_worker._private_tasks (identifier) values ('{task}') on conflict do nothing;
+         insert into graphile_worker._private_jobs (task_id, priority, payload)
+         select id, {priority}, '0' from graphile_worker._private_tasks, generate_series(1, {count})
+         where identifier = '{task}'"
+    );
+    client.batch_execute(&sql).await.unwrap();
+}
+
+async fn add_one(client: &Client, task: &str, arguments: &str) -> i64 {
+    let sql = format!("select (graphile_worker.add_job('{task}', '0'{arguments})).id");
+    client.query_one(&sql, &[]).await.unwrap().get(0)
+}
+
+/// How long a job waited from now until it began.
+async fn waited(starts: &Starts, id: i64) -> Duration {
+    let since = Instant::now();
+    let start = testkit::wait_for("the urgent job to begin", || async { starts.start_of(id) }).await;
+    start.at.saturating_duration_since(since)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_urgent_job_does_not_wait_for_a_drain() {
+    if claims() == atta::Claims::Durable {
+        return;
+    }
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let starts = Starts::default();
+    let urgent = starts.task(0);
+    let options =
+        options(&db).concurrency(24).define_raw_job("urgent", urgent).define_raw_job("noop", |_| async {});
+    add_many(&client, "noop", 0, 400_000).await;
+    let worker = Running::start(options).await;
+    let left = "select count(*) from graphile_worker._private_jobs where priority = 0";
+    testkit::wait_for("the drain to be well under way", || async {
+        (client.query_one(left, &[]).await.unwrap().get::<_, i64>(0) < 300_000).then_some(())
+    })
+    .await;
+    // By a priority that nobody has seen yet, by one that was seen before, by an older time, and in a queue.
+    let arguments = [
+        ", priority := -10",
+        ", priority := -10",
+        ", run_at := now() - interval '1 hour'",
+        ", priority := -10, queue_name := 'q'",
+    ];
+    for arguments in arguments {
+        let id = add_one(&client, "urgent", arguments).await;
+        let waited = waited(&starts, id).await;
+        let left: i64 = client.query_one(left, &[]).await.unwrap().get(0);
+        println!("{arguments}: waited {waited:?}, {left} less urgent jobs left");
+        assert!(left > 0, "the drain is over: nothing was shown");
+        assert!(waited < TOLERANCE, "{arguments}: {waited:?}");
+    }
+    worker.handle.abort();
+    worker.join().await.unwrap();
+}
+
+/// What waits in a local queue is claimed, but not begun: it does not keep more urgent jobs away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held_jobs_do_not_wait_for_a_local_queue_of_less_urgent_ones() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let starts = Starts::default();
+    let options =
+        with_tasks(options(&db), &starts, 40).concurrency(2).local_queue(LocalQueueConfig::new(200));
+    add_many(&client, "slow", 100, 100).await;
+    let worker = Running::start(options).await;
+    testkit::wait_for("slow jobs to run", || async { (starts.all().len() > 6).then_some(()) }).await;
+    let ids = [
+        add_one(&client, "fast", ", priority := -100").await,
+        add_one(&client, "fast", ", queue_name := 'q'").await,
+    ];
+    for id in ids {
+        waited(&starts, id).await;
+    }
+    let all = starts.all();
+    let (last_urgent, slow) = (all.iter().position(|start| start.order.2 == ids[1]).unwrap(), all.len());
+    println!("{last_urgent} of {slow} jobs had begun before the urgent ones");
+    assert!(last_urgent < 60, "the urgent jobs began after {last_urgent} of 100 slow ones");
+    worker.handle.abort();
+    worker.join().await.unwrap();
+}
+
+/// Slow jobs take all slots; whenever one is free, the more urgent fast jobs go first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fast_urgent_jobs_go_before_slow_ones_that_are_not() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let starts = Starts::default();
+    let worker = Running::start(with_tasks(options(&db), &starts, 60).concurrency(4)).await;
+    add_many(&client, "slow", 100, 200).await;
+    testkit::wait_for("slow jobs to run", || async { (starts.all().len() > 20).then_some(()) }).await;
+    add_many(&client, "fast", -100, 2000).await;
+    client.batch_execute("notify \"jobs:insert\", '{\"count\":2000}'").await.unwrap();
+    let before = starts.all().len();
+    testkit::wait_for("the fast jobs to have begun", || async {
+        let fast = starts.all().iter().filter(|start| start.order.0 == -100).count();
+        (fast == 2000).then_some(())
+    })
+    .await;
+    let all = starts.all();
+    let last_fast = all.iter().rposition(|start| start.order.0 == -100).unwrap();
+    let slow_between = all[before..last_fast].iter().filter(|start| start.order.0 == 100).count();
+    println!("{slow_between} slow jobs began before the last of 2,000 urgent fast ones");
+    assert!(slow_between <= 24, "{slow_between} slow jobs began before the last urgent one");
+    worker.handle.abort();
+    worker.join().await.unwrap();
+}
