@@ -21,6 +21,7 @@ mod run;
 mod release;
 mod shutdown;
 mod flags;
+mod hooks;
 mod shared;
 mod backoff;
 

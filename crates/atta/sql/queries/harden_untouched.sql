@@ -1,8 +1,8 @@
 -- Claims jobs durably that were held until their connection was lost, unless somebody else has had them since, or has
--- given them another payload by their key: that is work which nobody has begun. Those that are ours already, because the
--- lost connection had come that far, stay so.
--- $1 the worker, $2 the ids, $3 their attempts and $4 their revisions as they were. Returns the ids that it claimed. Locks
--- those jobs; primary key.
+-- given them another payload by their key: that is work which nobody has begun.
+-- $1 the worker, $2 the ids, $3 their attempts and $4 their revisions as they were, $5 whether a reply was lost before: then
+-- jobs that are this worker's already became so by that statement.
+-- Returns the ids of those that are this worker's, and when they were claimed. Locks those jobs; primary key.
 update {schema}._private_jobs as job
 set
   attempts = held.attempts + 1,
@@ -10,7 +10,9 @@ set
   locked_at = now()
 from unnest($2::bigint[], $3::smallint[], $4::integer[]) as held (id, attempts, revision)
 where job.id = held.id
-  and job.attempts = held.attempts
   and job.revision = held.revision
-  and job.locked_at is null
-returning job.id
+  and (
+    (job.locked_at is null and job.attempts = held.attempts)
+    or ($5::boolean and job.locked_by = $1::text and job.attempts = held.attempts + 1)
+  )
+returning job.id, job.locked_at

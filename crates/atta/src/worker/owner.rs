@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::backoff::Backoff;
 use super::batches::{Batch, Batches, Kept};
 use super::hold::{self, Durations, News, Picked, Settlement, Size, Wanted};
-use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES, Left};
+use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES, Left, Times};
 use super::plan::Plan;
 use super::release::{Releases, Report};
 use super::run::{Claim, Finished, Outcome};
@@ -94,6 +95,12 @@ impl Source {
     }
 }
 
+/// A job that is claimed durably, and since when. None while its promotion from a held claim is not committed.
+struct Running {
+    job: Arc<Job>,
+    locked_at: Option<DateTime<Utc>>,
+}
+
 /// The state of a running worker.
 pub(super) struct Owner {
     shared: Arc<Shared>,
@@ -108,7 +115,9 @@ pub(super) struct Owner {
     durable: Source,
     held: Source,
     /// Claimed durably and not yet back from a slot.
-    running: HashMap<i64, Arc<Job>>,
+    running: HashMap<i64, Running>,
+    /// Ended while locks are being renewed, so that the time of their claim is not known. None: nothing is renewed.
+    renewing: Option<Vec<Finished>>,
     /// Asked for by lanes that are away.
     reserved: usize,
     /// Ended, and not yet known to be released.
@@ -168,6 +177,7 @@ impl Owner {
             durable: Source { more: true, ..Source::default() },
             held: Source { more: true, ..Source::default() },
             running: HashMap::new(),
+            renewing: None,
             reserved: 0,
             has_freed: false,
             news_sender,
@@ -203,11 +213,14 @@ impl Owner {
                 break;
             }
             let timer = self.next_timer(now);
+            let hooks_are_behind = self.shared.hook_backlog.is_full();
             tokio::select! {
                 Some(errand) = self.lanes.join_next() => self.on_errand(errand),
                 Some(finished) = self.finished.recv() => self.on_finished(finished),
                 Some(news) = self.news.recv() => self.on_news(news),
                 Some(report) = self.releases.report() => self.on_released(report),
+                // Then jobs may be claimed again.
+                () = self.shared.hook_backlog.has_room(), if hooks_are_behind => {}
                 Some(slot) = self.slots.join_next() => self.on_slot_ended(slot),
                 Some(wake) = self.wakes.recv() => self.on_wake(wake),
                 () = tokio::time::sleep_until(timer.into()) => self.on_timer(),
@@ -312,9 +325,10 @@ impl Owner {
         self.holds() && !self.is_held_up() && self.running.len() < self.shared.slots
     }
 
-    /// Whether nothing may be claimed: the worker ends, or too much waits to be released.
+    /// Whether nothing may be claimed: the worker ends, or too many jobs wait for their release or their hooks.
     fn is_held_up(&self) -> bool {
-        self.shutdown.has_begun() || self.error.is_some() || self.releases.is_full()
+        let is_full = self.releases.is_full() || self.shared.hook_backlog.is_full();
+        self.shutdown.has_begun() || self.error.is_some() || is_full
     }
 
     /// How many jobs may be claimed durably now: as many as there is room for, and none before half of the local queue
@@ -344,8 +358,10 @@ impl Owner {
             Ok(Errand::Held { lane, from, picked, left }) => {
                 self.held.away -= 1;
                 for finished in left.finished {
-                    self.releases.add(finished, left.is_unknown);
+                    let locked_at = left.locked_at.get(&finished.job.id).copied();
+                    self.releases.add(finished, locked_at, left.is_unknown);
                 }
+                self.note_claims(left.locked_at);
                 let settled = self.batches.end_settling(lane);
                 self.held.more |= settled.lets_go;
                 for finished in settled.finished {
@@ -358,7 +374,7 @@ impl Owner {
             }
             Ok(Errand::ClearedUp(Ok(found))) => self.on_cleared_up(found),
             Ok(Errand::ClearedUp(Err(error))) => self.on_claim_error(error, Claims::Durable),
-            Ok(Errand::Aside) => {}
+            Ok(Errand::Refreshed(times)) => self.on_refreshed(times),
             // Nothing in a lane panics; if it does, nobody knows what it had claimed.
             Err(error) => {
                 self.doubt = Doubt::Now;
@@ -428,7 +444,8 @@ impl Owner {
         self.in_vain = Backoff::default();
         self.has_found = true;
         let jobs = self.give_back_known(jobs.into_iter().map(Arc::new).collect());
-        self.running.extend(jobs.iter().map(|job| (job.id, job.clone())));
+        let running = |job: &Arc<Job>| (job.id, Running { job: job.clone(), locked_at: job.locked_at });
+        self.running.extend(jobs.iter().map(running));
         self.list.push_durable(jobs, asked_at);
         if self.shutdown.has_begun() {
             self.give_back_unstarted();
@@ -446,7 +463,8 @@ impl Owner {
         let (back, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| known.contains(&job.id));
         for job in back {
             let (outcome, duration, claim) = (Outcome::NotStarted, Duration::ZERO, Claim::Durable);
-            self.queue_release(Finished { job, outcome, duration, claim });
+            let locked_at = job.locked_at;
+            self.releases.add(Finished { job, outcome, duration, claim }, locked_at, false);
         }
         self.durable.not_before = Some(Instant::now() + self.plan.hold_budget);
         jobs
@@ -504,7 +522,8 @@ impl Owner {
         let part = batch.began.elapsed().as_secs_f64() / self.plan.hold_budget.as_secs_f64().max(0.000_001);
         self.size.learn(batch.jobs.len(), batch.finished.len(), part);
         self.due_unknown |= batch.finished.iter().any(|one| !matches!(one.outcome, Outcome::Completed));
-        self.running.extend(running.iter().map(|job| (job.id, job.clone())));
+        let promoted = |job: &Arc<Job>| (job.id, Running { job: job.clone(), locked_at: None });
+        self.running.extend(running.iter().map(promoted));
         // The lane waits for this until it is done.
         let _ = batch.settle.send(Settlement { finished: batch.finished, running });
     }
@@ -558,9 +577,29 @@ impl Owner {
     /// that was taken from us while we were silent, and that we have claimed again since.
     fn on_durable_finished(&mut self, finished: Finished) {
         let id = finished.job.id;
-        if self.running.get(&id).is_some_and(|job| Arc::ptr_eq(job, &finished.job)) {
-            self.running.remove(&id);
-            self.queue_release(finished);
+        if !self.running.get(&id).is_some_and(|running| Arc::ptr_eq(&running.job, &finished.job)) {
+            return;
+        }
+        if let Some(waiting) = &mut self.renewing {
+            waiting.push(finished);
+        } else if let Some(running) = self.running.remove(&id) {
+            self.releases.add(finished, running.locked_at, false);
+        }
+    }
+
+    /// Since when claims are durable, or renewed.
+    fn note_claims(&mut self, times: Times) {
+        for (id, locked_at) in times {
+            if let Some(running) = self.running.get_mut(&id) {
+                running.locked_at = Some(locked_at);
+            }
+        }
+    }
+
+    fn on_refreshed(&mut self, times: Times) {
+        self.note_claims(times);
+        for finished in self.renewing.take().into_iter().flatten() {
+            self.on_durable_finished(finished);
         }
     }
 
@@ -570,10 +609,6 @@ impl Owner {
             Kept::AsLast => self.settle(lane),
             Kept::Nowhere(finished) => self.on_durable_finished(finished),
         }
-    }
-
-    fn queue_release(&mut self, finished: Finished) {
-        self.releases.add(finished, false);
     }
 
     /// Outcomes are written: queues are free for their next jobs, and jobs that were not completed are due again.
@@ -683,7 +718,8 @@ impl Owner {
         if self.refresh_at <= now {
             self.refresh_at = next_refresh(self.shared.poll_interval);
             let ids: Vec<i64> = self.running.keys().copied().collect();
-            if !ids.is_empty() {
+            if !ids.is_empty() && self.renewing.is_none() {
+                self.renewing = Some(Vec::new());
                 self.lanes.spawn(lanes::refresh(self.shared.clone(), ids));
             }
         }
@@ -742,9 +778,9 @@ impl Owner {
 
     fn give_back(&mut self, jobs: Vec<Arc<Job>>, outcome: impl Fn() -> Outcome) {
         for job in jobs {
-            if self.running.remove(&job.id).is_some() {
+            if let Some(Running { locked_at, .. }) = self.running.remove(&job.id) {
                 let (duration, claim) = (Duration::ZERO, Claim::Durable);
-                self.queue_release(Finished { job, outcome: outcome(), duration, claim });
+                self.releases.add(Finished { job, outcome: outcome(), duration, claim }, locked_at, false);
             }
         }
     }
@@ -759,7 +795,7 @@ impl Owner {
             }
             shutdown::Step::Abandon => {
                 // They do not even yield. What they hold is given back, and what they do later changes nothing.
-                let jobs: Vec<Arc<Job>> = self.running.values().cloned().collect();
+                let jobs: Vec<Arc<Job>> = self.running.values().map(|running| running.job.clone()).collect();
                 tracing::error!(
                     jobs = jobs.len(),
                     "tasks did not end when told to; their jobs are given back"

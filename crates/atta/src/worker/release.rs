@@ -15,6 +15,7 @@ mod write;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -22,7 +23,7 @@ use super::Shared;
 use super::plan::Plan;
 use super::run::{Finished, Outcome};
 use actor::Actor;
-pub(super) use actor::{ALONE, BATCHES};
+pub(super) use actor::{APART, BATCHES};
 use pending::{Delays, Entry};
 pub(crate) use report::{tell, tell_all};
 pub(crate) use write::{Failures, return_unknown};
@@ -86,11 +87,12 @@ impl Releases {
         Releases { next: Vec::new(), entries, reports, ids: HashMap::new(), bytes: 0, actor }
     }
 
-    /// Takes over an outcome. With `is_unknown` it may have been written already, over a connection that was lost.
-    pub(super) fn add(&mut self, finished: Finished, is_unknown: bool) {
+    /// Takes over an outcome of the claim that was made at `locked_at`. With `is_unknown` it may have been written already,
+    /// over a connection that was lost.
+    pub(super) fn add(&mut self, finished: Finished, locked_at: Option<DateTime<Utc>>, is_unknown: bool) {
         *self.ids.entry(finished.job.id).or_default() += 1;
         self.bytes += size_of(&finished);
-        self.next.push(Entry::new(finished, is_unknown));
+        self.next.push(Entry::new(finished, locked_at, is_unknown));
     }
 
     /// Hands over what was added since the last call.
