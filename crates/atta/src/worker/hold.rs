@@ -223,13 +223,12 @@ async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt
     // These are free already.
     finished.retain(|one| !matches!(one.outcome, Outcome::Interrupted | Outcome::NotStarted));
     let jobs: Vec<Arc<Job>> = finished.iter().map(|one| &one.job).chain(&running).cloned().collect();
-    let (mut backoff, mut answer_was_lost) = (Backoff::default(), false);
+    let mut backoff = Backoff::default();
     let ours = loop {
-        match harden_untouched(shared, &jobs, in_doubt || answer_was_lost).await {
+        match harden_untouched(shared, &jobs).await {
             Ok(ours) => break ours,
             Err(error) => {
                 tracing::warn!(%error, jobs = jobs.len(), "could not claim lost jobs anew, trying again");
-                answer_was_lost |= error.may_have_happened();
             }
         }
         tokio::select! {
@@ -238,26 +237,24 @@ async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt
         }
     };
     if ours.len() < jobs.len() {
-        // Somebody has had the others since. If that is a durable lane of ours, which runs them again by now, its claim
-        // must not be ended by this run.
+        // Somebody else has had the others since.
         let others = finished.extract_if(.., |one| !ours.contains_key(&one.job.id)).collect();
         release::tell(shared, others, in_doubt);
     }
     Left { locked_at: ours, finished, is_unknown: in_doubt }
 }
 
-/// Returns those that are ours by it, or by an earlier statement whose reply was lost, and since when.
-async fn harden_untouched(shared: &Shared, jobs: &[Arc<Job>], reply_was_lost: bool) -> Result<Times> {
+/// Returns those that are ours by it, and since when.
+async fn harden_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Times> {
     let client = pool::get(&shared.lane_pool, "claiming lost jobs anew").await?;
     let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
     let attempts: Vec<i16> = jobs.iter().map(|job| job.attempts - 1).collect();
     let revisions: Vec<i32> = jobs.iter().map(|job| job.revision).collect();
-    let parameters: [(&(dyn ToSql + Sync), Type); 5] = [
+    let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
         (&&*shared.worker_id, Type::TEXT),
         (&ids, Type::INT8_ARRAY),
         (&attempts, Type::INT2_ARRAY),
         (&revisions, Type::INT4_ARRAY),
-        (&reply_was_lost, Type::BOOL),
     ];
     let rows = shared.query(&client, &shared.sql.harden_untouched, &parameters).await;
     let rows = rows.map_err(|error| Error::database("claiming lost jobs anew", error))?;

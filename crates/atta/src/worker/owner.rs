@@ -452,11 +452,16 @@ impl Owner {
         }
     }
 
-    /// A held job whose connection was lost can be claimed by anybody, and if that is ourselves, a release of the first
-    /// run would take the second one's claim for its own. So it goes back, and for a while we let the lane that had it
-    /// claim it anew.
+    /// A held job whose connection was lost can be claimed by anybody. If that is this worker, the job has run already, or
+    /// runs, so the claim is returned; for a while no other is made, so that the lane that had the job can claim it anew. It
+    /// may have done so already, and then this claim is the older one.
     fn give_back_known(&mut self, jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
-        let known = self.batches.known(&jobs);
+        let mut known = self.batches.known(&jobs);
+        let is_newer = |id: i64, time| {
+            let running = self.running.get(&id).and_then(|running| running.locked_at);
+            running.max(self.releases.locked_at(id)).is_some_and(|newer| Some(newer) >= time)
+        };
+        known.extend(jobs.iter().filter(|job| is_newer(job.id, job.locked_at)).map(|job| job.id));
         if known.is_empty() {
             return jobs;
         }
@@ -464,7 +469,8 @@ impl Owner {
         for job in back {
             let (outcome, duration, claim) = (Outcome::NotStarted, Duration::ZERO, Claim::Durable);
             let locked_at = job.locked_at;
-            self.releases.add(Finished { job, outcome, duration, claim }, locked_at, false);
+            // The lane that had it may have taken this claim over.
+            self.releases.add(Finished { job, outcome, duration, claim }, locked_at, true);
         }
         self.durable.not_before = Some(Instant::now() + self.plan.hold_budget);
         jobs

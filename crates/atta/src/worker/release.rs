@@ -63,6 +63,14 @@ fn size_of(finished: &Finished) -> usize {
     finished.job.payload_json().len() + payload
 }
 
+/// Outcomes of one job. Usually there is one: more if the worker was declared dead, and has claimed the job again.
+#[derive(Default)]
+struct Unreported {
+    count: usize,
+    /// When the latest of them was claimed.
+    locked_at: Option<DateTime<Utc>>,
+}
+
 /// The owner's end of the actor.
 pub(super) struct Releases {
     /// Handed over at the next [`Releases::flush`], so that outcomes that arrive together are written together.
@@ -70,9 +78,8 @@ pub(super) struct Releases {
     /// Not bounded: it holds jobs that this worker has claimed, and no more are claimed while [`Releases::is_full`].
     entries: mpsc::UnboundedSender<Vec<Entry>>,
     reports: mpsc::UnboundedReceiver<Report>,
-    /// How many outcomes of each job are not reported yet. More than one only if the worker was declared dead, and has
-    /// claimed the job again.
-    ids: HashMap<i64, usize>,
+    /// The jobs with outcomes that are not reported yet.
+    ids: HashMap<i64, Unreported>,
     bytes: usize,
     actor: JoinHandle<()>,
 }
@@ -90,7 +97,9 @@ impl Releases {
     /// Takes over an outcome of the claim that was made at `locked_at`. With `is_unknown` it may have been written already,
     /// over a connection that was lost.
     pub(super) fn add(&mut self, finished: Finished, locked_at: Option<DateTime<Utc>>, is_unknown: bool) {
-        *self.ids.entry(finished.job.id).or_default() += 1;
+        let unreported = self.ids.entry(finished.job.id).or_default();
+        unreported.count += 1;
+        unreported.locked_at = unreported.locked_at.max(locked_at);
         self.bytes += size_of(&finished);
         self.next.push(Entry::new(finished, locked_at, is_unknown));
     }
@@ -108,9 +117,9 @@ impl Releases {
         let report = self.reports.recv().await?;
         self.bytes = self.bytes.saturating_sub(report.bytes);
         for id in &report.ids {
-            let Some(count) = self.ids.get_mut(id) else { continue };
-            *count -= 1;
-            if *count == 0 {
+            let Some(unreported) = self.ids.get_mut(id) else { continue };
+            unreported.count -= 1;
+            if unreported.count == 0 {
                 self.ids.remove(id);
             }
         }
@@ -130,6 +139,11 @@ impl Releases {
     /// The jobs whose outcomes are not written yet.
     pub(super) fn ids(&self) -> impl Iterator<Item = i64> + '_ {
         self.ids.keys().copied()
+    }
+
+    /// When a job whose outcome is not written yet was claimed.
+    pub(super) fn locked_at(&self, id: i64) -> Option<DateTime<Utc>> {
+        self.ids.get(&id)?.locked_at
     }
 
     /// Forgets what is not written: the worker leaves its locks to the recovery.

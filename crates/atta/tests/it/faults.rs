@@ -6,6 +6,7 @@ mod blocked;
 mod connections;
 mod endings;
 mod failover;
+mod hung;
 mod idle;
 mod killed;
 mod patroni;
