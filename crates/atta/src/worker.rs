@@ -14,6 +14,7 @@ mod owner;
 mod lanes;
 mod claim;
 mod hold;
+mod promote;
 mod scan;
 mod batches;
 mod slots;

@@ -35,6 +35,7 @@ impl Batch {
 }
 
 struct Settling {
+    since: Instant,
     jobs: Vec<Arc<Job>>,
     settled: Settled,
 }
@@ -75,13 +76,18 @@ impl Batches {
         let index = self.open.iter().position(|batch| batch.lane == lane)?;
         let batch = self.open.swap_remove(index);
         let settled = Settled { finished: Vec::new(), lets_go };
-        self.settling.insert(lane, Settling { jobs: batch.jobs.clone(), settled });
+        self.settling.insert(lane, Settling { since: Instant::now(), jobs: batch.jobs.clone(), settled });
         Some(batch)
     }
 
     /// Forgets a batch that is settled.
     pub(super) fn end_settling(&mut self, lane: u64) -> Settled {
         self.settling.remove(&lane).map(|settling| settling.settled).unwrap_or_default()
+    }
+
+    /// When the settlements began that are being written.
+    pub(super) fn settling_since(&self) -> impl Iterator<Item = Instant> + '_ {
+        self.settling.values().map(|settling| settling.since)
     }
 
     pub(super) fn keep(&mut self, lane: u64, finished: Finished) -> Kept {

@@ -20,9 +20,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
-use super::backoff::Backoff;
 use super::claim;
 use super::lanes::{Left, Times, read_times};
+use super::promote::Unsettled;
 use super::release::{self, Failures};
 use super::run::{Finished, Outcome};
 use super::scan::Cursor;
@@ -75,7 +75,7 @@ pub(crate) struct Wanted {
 }
 
 /// Picks, waits for what becomes of it, and settles. Returns how many it picked, and how long that took. What could not be
-/// settled, and was claimed anew, is put into `left` for its release.
+/// settled is put into `left`, to be claimed anew.
 pub(crate) async fn hold(
     shared: &Arc<Shared>,
     wanted: Wanted,
@@ -119,10 +119,10 @@ pub(crate) async fn hold(
             left.locked_at = locked_at;
             release::tell_all(shared, settlement.finished);
         }
-        Err((error, in_doubt)) => {
+        Err((error, may_be_committed)) => {
             tracing::warn!(%error, "could not settle held jobs, claiming them anew");
             discard(client);
-            *left = settle_elsewhere(shared, settlement, in_doubt).await;
+            left.unsettled = Some(Unsettled::new(settlement, may_be_committed));
         }
     }
     Ok((count, took))
@@ -215,50 +215,6 @@ async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Res
     }
     // Cannot be, while we hold the rows. If it is, what is left of them is found by id.
     Err((Error::unavailable("settling held jobs: some were not where they had been"), true))
-}
-
-/// After a lost connection: what nobody has touched since becomes ours durably, and is left to be released.
-async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt: bool) -> Left {
-    let Settlement { mut finished, running } = settlement;
-    // These are free already.
-    finished.retain(|one| !matches!(one.outcome, Outcome::Interrupted | Outcome::NotStarted));
-    let jobs: Vec<Arc<Job>> = finished.iter().map(|one| &one.job).chain(&running).cloned().collect();
-    let mut backoff = Backoff::default();
-    let ours = loop {
-        match harden_untouched(shared, &jobs).await {
-            Ok(ours) => break ours,
-            Err(error) => {
-                tracing::warn!(%error, jobs = jobs.len(), "could not claim lost jobs anew, trying again");
-            }
-        }
-        tokio::select! {
-            () = tokio::time::sleep(backoff.next()) => {}
-            () = shared.leave.cancelled() => return Left::default(),
-        }
-    };
-    if ours.len() < jobs.len() {
-        // Somebody else has had the others since.
-        let others = finished.extract_if(.., |one| !ours.contains_key(&one.job.id)).collect();
-        release::tell(shared, others, in_doubt);
-    }
-    Left { locked_at: ours, finished, is_unknown: in_doubt }
-}
-
-/// Returns those that are ours by it, and since when.
-async fn harden_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Times> {
-    let client = pool::get(&shared.lane_pool, "claiming lost jobs anew").await?;
-    let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
-    let attempts: Vec<i16> = jobs.iter().map(|job| job.attempts - 1).collect();
-    let revisions: Vec<i32> = jobs.iter().map(|job| job.revision).collect();
-    let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
-        (&&*shared.worker_id, Type::TEXT),
-        (&ids, Type::INT8_ARRAY),
-        (&attempts, Type::INT2_ARRAY),
-        (&revisions, Type::INT4_ARRAY),
-    ];
-    let rows = shared.query(&client, &shared.sql.harden_untouched, &parameters).await;
-    let rows = rows.map_err(|error| Error::database("claiming lost jobs anew", error))?;
-    Ok(read_times(&rows))
 }
 
 /// How many jobs to pick: as many as begin and end within the budget. Grows while they do, shrinks to what did.

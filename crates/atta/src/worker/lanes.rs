@@ -11,6 +11,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::Shared;
 use super::backoff::Backoff;
 use super::claim::claim_jobs;
+use super::promote::Unsettled;
 use super::release;
 use super::run::Finished;
 use super::scan::Cursor;
@@ -23,8 +24,15 @@ pub(super) const DURABLE_LANES: usize = 2;
 /// Lanes that hold: while the jobs of one run, the others pick and settle, and wait for the disk.
 pub(super) const HOLDING_LANES: usize = 3;
 
+/// Lanes whose settlement takes long, and that others hold instead of: the row locks are the claim, so the transaction has to
+/// stay open as long as its statement takes.
+pub(super) const SLOW_LANES: usize = 3;
+
+/// After so long a settlement takes long.
+pub(super) const SLOW: Duration = Duration::from_secs(1);
+
 /// All lanes may be away at once.
-pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES;
+pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES + SLOW_LANES;
 
 /// When durable claims of jobs were made, by job id. The time tells a claim from others of the same job.
 pub(super) type Times = HashMap<i64, DateTime<Utc>>;
@@ -33,9 +41,11 @@ pub(super) type Times = HashMap<i64, DateTime<Utc>>;
 pub(super) enum Errand {
     /// A durable claim.
     Durable { asked: usize, claimed: Result<(Vec<Job>, Instant, Duration)> },
-    /// How many jobs were picked and settled, and how long the pick took. If the connection was lost, and the jobs were
-    /// claimed anew, their outcomes are left to be released.
+    /// How many jobs were picked and settled, and how long the pick took. If the connection was lost, they are left to be
+    /// claimed anew.
     Held { lane: u64, from: Cursor, picked: Result<(usize, Duration)>, left: Left },
+    /// Claimed jobs of this lane anew, whose connection was lost.
+    Promoted { lane: u64, left: Left },
     /// Gave back what a claim in doubt may have taken: so many jobs.
     ClearedUp(Result<usize>),
     /// Since when running jobs are locked, after old locks were renewed.
@@ -51,6 +61,8 @@ pub(super) struct Left {
     pub(super) finished: Vec<Finished>,
     /// A reply was lost: they may have been written already.
     pub(super) is_unknown: bool,
+    /// Those that are not ours yet.
+    pub(super) unsettled: Option<Unsettled>,
 }
 
 /// One durable claim.

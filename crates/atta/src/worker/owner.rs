@@ -21,8 +21,9 @@ use tokio::task::JoinSet;
 use super::backoff::Backoff;
 use super::batches::{Batch, Batches, Kept};
 use super::hold::{self, Durations, News, Picked, Settlement, Size, Wanted};
-use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES, Left, Times};
+use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES, Left, SLOW, SLOW_LANES, Times};
 use super::plan::Plan;
+use super::promote;
 use super::release::{Releases, Report};
 use super::run::{Claim, Finished, Outcome};
 use super::scan::{Cursor, Scan};
@@ -67,6 +68,10 @@ enum Doubt {
     /// else's transaction. None when the look is under way.
     Again(Option<Instant>),
 }
+
+/// How long the end of the worker waits for jobs that can't be released, when nothing else is left and the grace period is
+/// over.
+const TO_COME_FREE: Duration = Duration::from_secs(1);
 
 /// So long a second look holds everything else up.
 const TO_COME_BACK: Duration = Duration::from_secs(1);
@@ -127,6 +132,8 @@ pub(super) struct Owner {
     news_sender: mpsc::Sender<News>,
     news: mpsc::Receiver<News>,
     batches: Batches,
+    /// Batches that are claimed anew, since their connections were lost.
+    promoting: usize,
     next_lane: u64,
     size: Size,
     durations: Durations,
@@ -150,6 +157,8 @@ pub(super) struct Owner {
     pick_first_until: Option<Instant>,
     refresh_at: Instant,
     shutdown: Shutdown,
+    /// Since when nothing holds up the end but jobs that can't be released.
+    stuck_since: Option<Instant>,
     error: Option<Error>,
 }
 
@@ -160,7 +169,7 @@ impl Owner {
         let (finished_sender, finished) = mpsc::channel(slots::CHUNKS_AHEAD);
         let slots = slots::start(&shared, shared.slots, &list, &finished_sender);
         // Two from each lane at the most.
-        let (news_sender, news) = mpsc::channel(2 * HOLDING_LANES);
+        let (news_sender, news) = mpsc::channel(2 * (HOLDING_LANES + SLOW_LANES));
         Owner {
             shutdown: Shutdown::new(&worker.plan),
             plan: worker.plan.clone(),
@@ -183,6 +192,7 @@ impl Owner {
             news_sender,
             news,
             batches: Batches::default(),
+            promoting: 0,
             next_lane: 0,
             durations: Durations::default(),
             // One that ends when nothing is left must have seen that.
@@ -196,6 +206,7 @@ impl Owner {
             announced: 0,
             pick_first_until: None,
             refresh_at: next_refresh(worker.shared.poll_interval),
+            stuck_since: None,
             error: None,
         }
     }
@@ -237,6 +248,7 @@ impl Owner {
     /// Sends out what there is to do, as far as lanes are free.
     fn send_lanes(&mut self, now: Instant) {
         self.releases.flush();
+        self.stuck_since = self.is_stuck().then(|| self.stuck_since.unwrap_or(now));
         if self.shared.leave.is_cancelled() {
             return;
         }
@@ -268,7 +280,7 @@ impl Owner {
             self.send_durable(asked);
         }
         self.held.more |= self.scan.is_due(now);
-        while self.held.away < HOLDING_LANES
+        while self.held.away < HOLDING_LANES + self.slow_lanes(now)
             && self.may_hold()
             && self.held.may_claim(now)
             && self.scan.may_send()
@@ -325,6 +337,13 @@ impl Owner {
         self.holds() && !self.is_held_up() && self.running.len() < self.shared.slots
     }
 
+    /// Lanes whose settlement takes so long that others may hold instead of them.
+    fn slow_lanes(&self, now: Instant) -> usize {
+        let slow = self.batches.settling_since().filter(|since| *since + SLOW <= now).count();
+        // Batches that are claimed anew have no lane.
+        slow.saturating_sub(self.promoting).min(SLOW_LANES)
+    }
+
     /// Whether nothing may be claimed: the worker ends, or too many jobs wait for their release or their hooks.
     fn is_held_up(&self) -> bool {
         let is_full = self.releases.is_full() || self.shared.hook_backlog.is_full();
@@ -357,20 +376,15 @@ impl Owner {
             }
             Ok(Errand::Held { lane, from, picked, left }) => {
                 self.held.away -= 1;
-                for finished in left.finished {
-                    let locked_at = left.locked_at.get(&finished.job.id).copied();
-                    self.releases.add(finished, locked_at, left.is_unknown);
-                }
-                self.note_claims(left.locked_at);
-                let settled = self.batches.end_settling(lane);
-                self.held.more |= settled.lets_go;
-                for finished in settled.finished {
-                    self.on_durable_finished(finished);
-                }
+                self.on_left(lane, left);
                 match picked {
                     Ok((count, took)) => self.on_settled(from, count, took),
                     Err(error) => self.on_claim_error(error, Claims::Held),
                 }
+            }
+            Ok(Errand::Promoted { lane, left }) => {
+                self.promoting -= 1;
+                self.on_left(lane, left);
             }
             Ok(Errand::ClearedUp(Ok(found))) => self.on_cleared_up(found),
             Ok(Errand::ClearedUp(Err(error))) => self.on_claim_error(error, Claims::Durable),
@@ -380,6 +394,25 @@ impl Owner {
                 self.doubt = Doubt::Now;
                 self.break_down(format!("a lane of the worker panicked: {error}"));
             }
+        }
+    }
+
+    /// A lane has settled its batch, or has left some of it to be claimed anew. Until nothing is left, the batch is known.
+    fn on_left(&mut self, lane: u64, left: Left) {
+        for finished in left.finished {
+            let locked_at = left.locked_at.get(&finished.job.id).copied();
+            self.releases.add(finished, locked_at, left.is_unknown);
+        }
+        self.note_claims(left.locked_at);
+        if let Some(unsettled) = left.unsettled {
+            self.promoting += 1;
+            self.lanes.spawn(promote::promote(self.shared.clone(), lane, unsettled));
+            return;
+        }
+        let settled = self.batches.end_settling(lane);
+        self.held.more |= settled.lets_go;
+        for finished in settled.finished {
+            self.on_durable_finished(finished);
         }
     }
 
@@ -685,9 +718,11 @@ impl Owner {
             self.durable.next_timer(now),
             self.held.next_timer(now),
             self.scan.next_timer(now),
+            self.batches.settling_since().map(|since| since + SLOW).filter(|time| *time > now).min(),
             self.batches.oldest().map(|began| began + self.plan.hold_budget),
             self.plan.oldest_wait(now),
             self.shutdown.next_step(),
+            self.stuck_since.map(|since| since + TO_COME_FREE).filter(|time| *time > now),
             match self.doubt {
                 Doubt::Later(time) => Some(time),
                 Doubt::Again(until) => until.filter(|time| *time > now),
@@ -731,6 +766,10 @@ impl Owner {
         }
         if self.shutdown.has_begun() {
             self.step_shutdown(now);
+        }
+        let is_late = self.stuck_since.is_some_and(|since| since + TO_COME_FREE <= now);
+        if is_late && !self.shutdown.is_in_grace() {
+            self.leave();
         }
     }
 
@@ -809,17 +848,30 @@ impl Owner {
                 self.give_back(jobs, || Outcome::Interrupted);
             }
             shutdown::Step::Leave => {
-                tracing::error!(
-                    "what was left could not be written in time: the database does not answer, or a transaction of somebody else's \
-                     holds it up; locks are left for other workers to recover"
-                );
-                self.shared.leave.cancel();
-                // A statement may wait for somebody else's transaction, for ever. If that ends, so does the lane.
-                self.lanes.detach_all();
-                self.running.clear();
-                self.releases.leave();
+                self.leave();
             }
         }
+    }
+
+    /// Whether the worker ends, and nothing is left but jobs that can't be released: others keep their rows locked, or the
+    /// database refuses them.
+    fn is_stuck(&self) -> bool {
+        let is_idle = self.running.is_empty() && self.lanes.len() == self.promoting;
+        self.shutdown.has_begun() && is_idle && self.releases.is_stuck()
+    }
+
+    /// Ends with locks that are left to the recovery.
+    fn leave(&mut self) {
+        tracing::error!(
+            "what was left could not be written in time: the database does not answer, or a transaction of somebody else's \
+             holds it up; locks are left for other workers to recover"
+        );
+        self.shared.leave.cancel();
+        // A statement may wait for somebody else's transaction, for ever. If that ends, so does the lane.
+        self.lanes.detach_all();
+        self.running.clear();
+        self.releases.leave();
+        self.stuck_since = None;
     }
 }
 

@@ -37,6 +37,8 @@ const MOST_BYTES: usize = 16 << 20;
 pub(super) struct Report {
     pub(super) ids: Vec<i64>,
     bytes: usize,
+    /// Outcomes that can't be written for a reason of their own: they are blocked, refused, or take long.
+    stuck: usize,
     /// The next jobs of queues may be due now.
     pub(super) frees_queue: bool,
     /// Some of the jobs themselves are due again, now or later.
@@ -81,6 +83,7 @@ pub(super) struct Releases {
     /// The jobs with outcomes that are not reported yet.
     ids: HashMap<i64, Unreported>,
     bytes: usize,
+    stuck: usize,
     actor: JoinHandle<()>,
 }
 
@@ -91,7 +94,7 @@ impl Releases {
         let (report, reports) = mpsc::unbounded_channel();
         let delays = Delays { complete: plan.complete_job_batch_delay, fail: plan.fail_job_batch_delay };
         let actor = tokio::spawn(Actor::new(shared.clone(), delays, received, report).run());
-        Releases { next: Vec::new(), entries, reports, ids: HashMap::new(), bytes: 0, actor }
+        Releases { next: Vec::new(), entries, reports, ids: HashMap::new(), bytes: 0, stuck: 0, actor }
     }
 
     /// Takes over an outcome of the claim that was made at `locked_at`. With `is_unknown` it may have been written already,
@@ -116,6 +119,7 @@ impl Releases {
     pub(super) async fn report(&mut self) -> Option<Report> {
         let report = self.reports.recv().await?;
         self.bytes = self.bytes.saturating_sub(report.bytes);
+        self.stuck = report.stuck;
         for id in &report.ids {
             let Some(unreported) = self.ids.get_mut(id) else { continue };
             unreported.count -= 1;
@@ -129,6 +133,11 @@ impl Releases {
     /// Whether every outcome is written and reported.
     pub(super) fn is_idle(&self) -> bool {
         self.ids.is_empty()
+    }
+
+    /// Whether nothing is left but outcomes that are stuck.
+    pub(super) fn is_stuck(&self) -> bool {
+        !self.ids.is_empty() && self.stuck >= self.ids.len()
     }
 
     /// Whether so much waits to be written that nothing more should be claimed.

@@ -35,6 +35,8 @@ pub(super) struct Actor {
     writes: JoinSet<Written>,
     batches: usize,
     apart: usize,
+    /// As last reported.
+    stuck: usize,
 }
 
 impl Actor {
@@ -45,7 +47,7 @@ impl Actor {
         reports: mpsc::UnboundedSender<Report>,
     ) -> Actor {
         let (pending, writes) = (Pending::new(delays), JoinSet::new());
-        Actor { shared, pending, entries, reports, writes, batches: 0, apart: 0 }
+        Actor { shared, pending, entries, reports, writes, batches: 0, apart: 0, stuck: 0 }
     }
 
     /// Writes outcomes until the owner has ended and nothing is left, or until the worker leaves its locks to the
@@ -55,6 +57,7 @@ impl Actor {
         loop {
             let now = Instant::now();
             self.send(now);
+            self.report_stuck();
             if !is_open && self.pending.is_empty() && self.writes.is_empty() {
                 return;
             }
@@ -121,11 +124,20 @@ impl Actor {
         }
     }
 
+    /// Says how many outcomes are stuck, if that has changed. Those under way apart are.
+    fn report_stuck(&mut self) {
+        let stuck = self.pending.stuck() + self.apart;
+        if stuck != self.stuck {
+            self.stuck = stuck;
+            let _ = self.reports.send(Report { stuck, ..Report::default() });
+        }
+    }
+
     fn report(&mut self, done: Vec<(Entry, Fate)>) {
         if done.is_empty() {
             return;
         }
-        let mut report = Report::default();
+        let mut report = Report { stuck: self.stuck, ..Report::default() };
         let (mut written, mut lost) = (Vec::with_capacity(done.len()), Vec::new());
         for (entry, fate) in done {
             report.add(&entry.finished);

@@ -159,6 +159,11 @@ impl Pending {
         self.entries.is_empty()
     }
 
+    /// How many outcomes wait because something is in their own way.
+    pub(super) fn stuck(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.state != State::New).count()
+    }
+
     /// Takes over new outcomes.
     pub(super) fn add(&mut self, now: Instant, entries: Vec<Entry>) {
         for mut entry in entries {

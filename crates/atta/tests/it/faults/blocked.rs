@@ -2,7 +2,7 @@
 //! long, claims that were lost. Each delays its own job and nothing else.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atta::{JobSpecBuilder, WorkerContext, WorkerEvent, WorkerEvents, WorkerOptions, WorkerUtils};
 use serde_json::{Value, json};
@@ -235,4 +235,40 @@ async fn a_shutdown_frees_the_queues_of_lost_claims() {
     for sql in [LOCKED_QUEUES, super::support::LOCKED_JOBS] {
         assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 0, "{sql}");
     }
+}
+
+/// What can't be released is left to the recovery.
+#[tokio::test]
+async fn a_shutdown_does_not_wait_long_for_a_job_that_cannot_be_released() {
+    let at_once = |options: WorkerOptions| {
+        options.shutdown_grace_period(Duration::ZERO).shutdown_abort_period(Duration::ZERO)
+    };
+    let mut it = Fixture::start(at_once).await;
+    it.begin(json!({}), in_queue("kept")).await;
+    let other = it.db.client().await;
+    other.batch_execute("begin; select from graphile_worker._private_jobs for update").await.unwrap();
+    it.gate.add_permits(1);
+    let Fixture { client, worker, .. } = it;
+    let start = Instant::now();
+    worker.stop().await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    let registered = "select count(*) from graphile_worker._atta_workers";
+    assert_eq!(client.query_one(registered, &[]).await.unwrap().get::<_, i64>(0), 1, "others will find it");
+}
+
+/// Three transactions that hold jobs are busy with their end for ten seconds.
+#[tokio::test]
+async fn jobs_start_while_all_held_batches_take_long_to_commit() {
+    let mut it = Fixture::start(|options| options).await;
+    it.client.batch_execute(SLOW).await.unwrap();
+    for _ in 0..3 {
+        it.add("quick", json!({ "slow": true }), JobSpecBuilder::new()).await;
+        it.reports.next().await;
+    }
+    let slow = "select count(*) from graphile_worker._private_jobs where payload ->> 'slow' is not null";
+    it.add("quick", json!({}), JobSpecBuilder::new()).await;
+    it.reports.next().await;
+    it.counted("the slow ones to be there still", slow, 3).await;
+    it.counted("all to be released", JOBS, 0).await;
+    it.worker.stop().await.unwrap();
 }
