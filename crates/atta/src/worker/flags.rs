@@ -93,11 +93,13 @@ struct State {
     is_hung: bool,
 }
 
+/// What a call returned: none until it has ended, an error if it panicked.
+type Answer = watch::Receiver<Option<Result<Vec<String>, ()>>>;
+
 /// A call of the function.
 struct Call {
     since: Instant,
-    /// None until it has ended; an error if it panicked.
-    answer: watch::Receiver<Option<Result<Vec<String>, ()>>>,
+    answer: Answer,
     task: JoinHandle<()>,
 }
 
@@ -158,7 +160,7 @@ impl FlagReader {
     }
 
     /// The call that is under way, or a new one.
-    fn call(&self, function: &Function) -> (Instant, watch::Receiver<Option<Result<Vec<String>, ()>>>) {
+    fn call(&self, function: &Function) -> (Instant, Answer) {
         let mut state = self.lock();
         if let Some(call) = state.call.as_ref().filter(|call| !call.task.is_finished()) {
             return (call.since, call.answer.clone());

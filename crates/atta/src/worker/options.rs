@@ -121,7 +121,8 @@ impl WorkerOptions {
     }
 
     /// How many connections the pool for tasks and [`WorkerUtils`] may open. At least 2; default: 10. The worker itself
-    /// has up to eleven more: five that claim, four that release, one for heartbeats and one for LISTEN.
+    /// has up to nine more: five that claim, two that release, one for heartbeats and one for LISTEN; and five for when
+    /// statements are stuck.
     pub fn max_pg_conn(mut self, count: usize) -> WorkerOptions {
         self.max_pg_conn = count;
         self

@@ -577,7 +577,6 @@ impl Owner {
     }
 
     fn on_claim_error(&mut self, error: Error, kind: Claims) {
-        tracing::warn!(%error, "could not claim jobs, trying again");
         self.shared.events.send(|| WorkerEvent::ClaimFailed { error: error.to_string().into() });
         let source = match kind {
             Claims::Durable => &mut self.durable,
@@ -586,6 +585,9 @@ impl Owner {
                 &mut self.held
             }
         };
+        if source.errors.tries() == 0 {
+            tracing::warn!(%error, "could not claim jobs, trying again");
+        }
         source.not_before = Some(Instant::now() + source.errors.next());
         source.more = true;
         // A refusal took nothing, and a pick never does; an end of the connection may have come after the commit.

@@ -50,22 +50,25 @@ impl Actor {
         Actor { shared, pending, entries, reports, writes, batches: 0, apart: 0, stuck: 0 }
     }
 
-    /// Writes outcomes until the owner has ended and nothing is left, or until the worker leaves its locks to the
-    /// recovery. Then a statement may wait for another transaction for ever, so those under way are not awaited.
+    /// Writes outcomes until the owner has ended, or until the worker leaves its locks to the recovery. Then a statement may wait for another transaction for ever, so those under way are not awaited.
     pub(super) async fn run(mut self) {
         let (mut is_open, mut is_hurrying) = (true, false);
         loop {
             let now = Instant::now();
             self.send(now);
             self.report_stuck();
-            if !is_open && self.pending.is_empty() && self.writes.is_empty() {
+            // Without an owner there are no heartbeats. What can't be written now is left to the recovery.
+            if !is_open && self.writes.is_empty() {
                 return;
             }
             let timer = self.pending.next_timer(now);
             tokio::select! {
                 entries = self.entries.recv(), if is_open => match entries {
                     Some(entries) => self.pending.add(Instant::now(), entries),
-                    None => is_open = false,
+                    None => {
+                        is_open = false;
+                        self.pending.hurry(Instant::now());
+                    }
                 },
                 Some(written) = self.writes.join_next() => self.on_written(written),
                 () = sleep_until(timer) => {}

@@ -155,10 +155,6 @@ impl Pending {
         Pending { delays, ..Pending::default() }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// How many outcomes wait because something is in their own way.
     pub(super) fn stuck(&self) -> usize {
         self.entries.iter().filter(|entry| entry.state != State::New).count()
@@ -332,7 +328,7 @@ mod tests {
         pending.add(now, vec![entry(4, Outcome::Completed)]);
         pending.hurry(now);
         assert_eq!(ids(pending.next_batch(now)), [4]);
-        assert!(pending.is_empty());
+        assert!(pending.entries.is_empty());
     }
 
     #[test]
