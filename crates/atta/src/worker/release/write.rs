@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use deadpool_postgres::Object;
+use futures_util::future::join3;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::super::Shared;
@@ -49,9 +52,33 @@ pub(super) async fn write(shared: &Shared, entries: &[Entry], is_apart: bool) ->
             ("returning jobs", &shared.sql.return_claimed)
         }
     };
-    let rows = shared.query(client, sql, &parameters).await.map_err(|error| Error::database(doing, error))?;
+    let rows = match shared.use_prepared || is_apart {
+        true => shared.query(client, sql, &parameters).await,
+        false => query_within(shared, client, sql, &parameters).await,
+    };
+    let rows = rows.map_err(|error| Error::database(doing, error))?;
     let fate = |is_written| if is_written { Fate::Written } else { Fate::Blocked };
     Ok(rows.iter().map(|row| (row.get(0), fate(row.get(1)))).collect())
+}
+
+/// The time limits of a batch for a session that is not ours: see `TO_RELEASE` in the options.
+const BEGIN: &str =
+    "begin isolation level read committed; set local statement_timeout = '1s'; set local lock_timeout = '1s'";
+
+/// A statement within these limits. All is sent before the first is answered, so it is one round trip.
+async fn query_within(
+    shared: &Shared,
+    client: &Object,
+    sql: &str,
+    parameters: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let query = shared.query(client, sql, parameters);
+    let (begun, rows, committed) =
+        join3(client.batch_execute(BEGIN), query, client.batch_execute("commit")).await;
+    begun?;
+    let rows = rows?;
+    committed?;
+    Ok(rows)
 }
 
 /// What the database will not have for its value (a payload that is nested too deeply, a letter that its encoding does not
