@@ -14,6 +14,7 @@ mod owner;
 mod lanes;
 mod claim;
 mod hold;
+mod promote;
 mod scan;
 mod batches;
 mod slots;
@@ -21,6 +22,7 @@ mod run;
 mod release;
 mod shutdown;
 mod flags;
+mod hooks;
 mod shared;
 mod backoff;
 

@@ -1,9 +1,32 @@
--- Deletes the jobs that succeeded, as long as they are still claimed by this worker as they were when it ran them: one that
--- was taken from it meanwhile, and that it has claimed again, has another attempt. Returns the ids of those.
--- $1 the worker, $2 the ids, $3 their attempt, $4 whether they had keys: one that has lost it was replaced, and its attempts
--- were set to the most. Locks those jobs; primary key. For jobs without a queue.
-delete from {schema}._private_jobs as job
-where job.id = any ($2::bigint[])
+-- Completes jobs without a queue: deletes those whose claims still stand. Never waits for a row.
+-- $1 the worker; arrays with an entry per job: $2 ids, $3 when each was claimed. A later claim of the same job by the same
+-- worker has another time.
+-- Returns the id of each job that was deleted, with true, and of each that another transaction keeps locked, with false. The
+-- claims of the other jobs are lost. Locks the jobs that it deletes; primary key.
+with claim as materialized (
+  select claim.id, claim.locked_at
+  from unnest($2::bigint[], $3::timestamptz[]) as claim (id, locked_at)
+), locked_job as materialized (
+  select job.id
+  from claim
+  join {schema}._private_jobs as job on job.id = claim.id
+  where job.locked_by = $1::text
+    and job.locked_at = claim.locked_at
+  for update of job skip locked
+), completed as (
+  delete from {schema}._private_jobs as job
+  using locked_job
+  where job.id = locked_job.id
+  returning job.id
+)
+select completed.id, true as is_written
+from completed
+union all
+select job.id, false as is_written
+from claim
+join {schema}._private_jobs as job on job.id = claim.id
+-- Usually all are locked, and this is not even looked at.
+where (select count(*) from locked_job) < cardinality($2::bigint[])
   and job.locked_by = $1::text
-  and (job.attempts = $3::smallint or ($4::boolean and job.key is null))
-returning job.id
+  and job.locked_at = claim.locked_at
+  and job.id not in (select locked_job.id from locked_job)

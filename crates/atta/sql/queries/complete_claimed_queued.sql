@@ -1,17 +1,60 @@
--- Deletes the jobs that succeeded, as long as their claims still stand, and frees their queues. The parameters are those of
--- complete_claimed.sql. Returns the ids of those. Locks the jobs, then their queues; primary keys.
-with done as (
+-- Completes jobs, some of them in queues: deletes those whose claims still stand, and frees their queues. Never waits for a
+-- row. $1 the worker; arrays with an entry per job: $2 ids, $3 when each was claimed, $4 their queues, or nulls.
+-- Returns the id of each job that was written, with true, and of each that was not because another transaction keeps it or
+-- its queue locked, with false. The claims of the other jobs are lost; their queues are freed as well. Locks the jobs and
+-- their queues; primary keys.
+with claim as materialized (
+  select claim.id, claim.locked_at, claim.queue_id
+  from unnest($2::bigint[], $3::timestamptz[], $4::integer[]) as claim (id, locked_at, queue_id)
+), standing as materialized (
+  select job.id
+  from claim
+  join {schema}._private_jobs as job on job.id = claim.id
+  where job.locked_by = $1::text
+    and job.locked_at = claim.locked_at
+), locked_job as materialized (
+  select job.id
+  from claim
+  join {schema}._private_jobs as job on job.id = claim.id
+  where job.locked_by = $1::text
+    and job.locked_at = claim.locked_at
+  for update of job skip locked
+), own_queue as materialized (
+  -- Of a claim that was lost, the queue is still locked by it if it has the time of the claim.
+  select claim.id, queue.id as queue_id
+  from claim
+  join {schema}._private_job_queues as queue on queue.id = claim.queue_id
+  where queue.locked_by = $1::text
+    and (queue.locked_at = claim.locked_at or claim.id in (select standing.id from standing))
+), locked_queue as materialized (
+  select queue.id
+  from own_queue
+  join {schema}._private_job_queues as queue on queue.id = own_queue.queue_id
+  where queue.locked_by = $1::text
+  for update of queue skip locked
+), blocked as materialized (
+  select standing.id
+  from standing
+  where standing.id not in (select locked_job.id from locked_job)
+  union
+  select own_queue.id
+  from own_queue
+  where own_queue.queue_id not in (select locked_queue.id from locked_queue)
+), released as (
   delete from {schema}._private_jobs as job
-  where job.id = any ($2::bigint[])
-    and job.locked_by = $1::text
-    and (job.attempts = $3::smallint or ($4::boolean and job.key is null))
-  returning job.id, job.job_queue_id
+  using locked_job
+  where job.id = locked_job.id
+    and locked_job.id not in (select blocked.id from blocked)
+  returning job.id
 ), freed as (
   update {schema}._private_job_queues as queue
   set locked_by = null, locked_at = null
-  from done
-  where queue.id = done.job_queue_id
-    and queue.locked_by = $1::text
+  from own_queue
+  where queue.id = own_queue.queue_id
+    and own_queue.id not in (select blocked.id from blocked)
 )
-select done.id
-from done
+select released.id, true as is_written
+from released
+union all
+select blocked.id, false as is_written
+from blocked

@@ -1,13 +1,48 @@
--- Writes down failures, as long as the claims still stand, and frees jobs and queues.
--- $1 to $4 as in complete_claimed.sql; then arrays, an entry a job: $5 errors, $6 payloads that replace the old ones (null:
--- keep), $7 delays in seconds (null: Graphile's back-off), $8 times to try again at (null: after the delay), $9 whether no
--- attempt is left. Returns the ids of those. Locks the jobs, then their queues; primary keys.
-with failure as (
-  select *
-  from unnest(
-    $2::bigint[], $5::text[], $6::text[], $7::float8[], $8::timestamptz[], $9::boolean[]
-  ) as failure (id, error, payload, delay, run_at, gives_up)
-), failed as (
+-- Records failures of jobs whose claims still stand, and unlocks them and their queues. Never waits for a row.
+-- $1 to $4 as in complete_claimed_queued.sql; more arrays with an entry per job: $5 errors, $6 payloads that replace the old
+-- ones (null: keep), $7 delays in seconds (null: Graphile's back-off), $8 times of the next attempt (null: after the delay),
+-- $9 whether no attempt is left.
+-- Returns the id of each job that was written, with true, and of each that was not because another transaction keeps it or
+-- its queue locked, with false. The claims of the other jobs are lost; their queues are freed as well. Locks the jobs and
+-- their queues; primary keys.
+with claim as materialized (
+  select claim.id, claim.locked_at, claim.queue_id
+  from unnest($2::bigint[], $3::timestamptz[], $4::integer[]) as claim (id, locked_at, queue_id)
+), standing as materialized (
+  select job.id
+  from claim
+  join {schema}._private_jobs as job on job.id = claim.id
+  where job.locked_by = $1::text
+    and job.locked_at = claim.locked_at
+), locked_job as materialized (
+  select job.id
+  from claim
+  join {schema}._private_jobs as job on job.id = claim.id
+  where job.locked_by = $1::text
+    and job.locked_at = claim.locked_at
+  for update of job skip locked
+), own_queue as materialized (
+  -- Of a claim that was lost, the queue is still locked by it if it has the time of the claim.
+  select claim.id, queue.id as queue_id
+  from claim
+  join {schema}._private_job_queues as queue on queue.id = claim.queue_id
+  where queue.locked_by = $1::text
+    and (queue.locked_at = claim.locked_at or claim.id in (select standing.id from standing))
+), locked_queue as materialized (
+  select queue.id
+  from own_queue
+  join {schema}._private_job_queues as queue on queue.id = own_queue.queue_id
+  where queue.locked_by = $1::text
+  for update of queue skip locked
+), blocked as materialized (
+  select standing.id
+  from standing
+  where standing.id not in (select locked_job.id from locked_job)
+  union
+  select own_queue.id
+  from own_queue
+  where own_queue.queue_id not in (select locked_queue.id from locked_queue)
+), released as (
   update {schema}._private_jobs as job
   set
     last_error = failure.error,
@@ -20,17 +55,22 @@ with failure as (
     payload = coalesce(failure.payload::json, job.payload),
     locked_by = null,
     locked_at = null
-  from failure
-  where job.id = failure.id
-    and job.locked_by = $1::text
-    and (job.attempts = $3::smallint or ($4::boolean and job.key is null))
-  returning job.id, job.job_queue_id
+  from locked_job
+  join unnest(
+    $2::bigint[], $5::text[], $6::text[], $7::float8[], $8::timestamptz[], $9::boolean[]
+  ) as failure (id, error, payload, delay, run_at, gives_up) on failure.id = locked_job.id
+  where job.id = locked_job.id
+    and locked_job.id not in (select blocked.id from blocked)
+  returning job.id
 ), freed as (
   update {schema}._private_job_queues as queue
   set locked_by = null, locked_at = null
-  from failed
-  where queue.id = failed.job_queue_id
-    and queue.locked_by = $1::text
+  from own_queue
+  where queue.id = own_queue.queue_id
+    and own_queue.id not in (select blocked.id from blocked)
 )
-select failed.id
-from failed
+select released.id, true as is_written
+from released
+union all
+select blocked.id, false as is_written
+from blocked

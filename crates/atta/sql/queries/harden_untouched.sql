@@ -1,16 +1,44 @@
 -- Claims jobs durably that were held until their connection was lost, unless somebody else has had them since, or has
--- given them another payload by their key: that is work which nobody has begun. Those that are ours already, because the
--- lost connection had come that far, stay so.
--- $1 the worker, $2 the ids, $3 their attempts and $4 their revisions as they were. Returns the ids that it claimed. Locks
--- those jobs; primary key.
-update {schema}._private_jobs as job
-set
-  attempts = held.attempts + 1,
-  locked_by = $1::text,
-  locked_at = now()
-from unnest($2::bigint[], $3::smallint[], $4::integer[]) as held (id, attempts, revision)
-where job.id = held.id
-  and job.attempts = held.attempts
-  and job.revision = held.revision
-  and job.locked_at is null
-returning job.id
+-- given them another payload by their key: that is work which nobody has begun. Jobs that are this worker's already are
+-- taken over: by an earlier try whose reply was lost, or by a claim of this worker that it returns, since it knows the jobs.
+-- Never waits for a row. $1 the worker, $2 the ids, $3 their attempts and $4 their revisions as they were.
+-- Returns the ids of those that are this worker's by it, with the time of the claim, and of those that another transaction
+-- keeps locked, with null. Locks the jobs that it claims; primary key.
+with held as materialized (
+  select held.id, held.attempts, held.revision
+  from unnest($2::bigint[], $3::smallint[], $4::integer[]) as held (id, attempts, revision)
+), untouched as materialized (
+  select job.id
+  from held
+  join {schema}._private_jobs as job on job.id = held.id
+  where job.revision = held.revision
+    and (
+      (job.locked_at is null and job.attempts = held.attempts)
+      or (job.locked_by = $1::text and job.attempts = held.attempts + 1)
+    )
+), locked_job as materialized (
+  select job.id, held.attempts
+  from held
+  join {schema}._private_jobs as job on job.id = held.id
+  where job.revision = held.revision
+    and (
+      (job.locked_at is null and job.attempts = held.attempts)
+      or (job.locked_by = $1::text and job.attempts = held.attempts + 1)
+    )
+  for update of job skip locked
+), claimed as (
+  update {schema}._private_jobs as job
+  set
+    attempts = locked_job.attempts + 1,
+    locked_by = $1::text,
+    locked_at = now()
+  from locked_job
+  where job.id = locked_job.id
+  returning job.id, job.locked_at
+)
+select claimed.id, claimed.locked_at
+from claimed
+union all
+select untouched.id, null::timestamptz as locked_at
+from untouched
+where untouched.id not in (select locked_job.id from locked_job)

@@ -1,8 +1,46 @@
--- Gives back jobs that were not run to their end, as long as their claims still stand: the attempt does not count.
--- $1 to $4 as in complete_claimed.sql, $5 seconds before they may run again, $6 null, or when each of them was claimed: once
--- one may have been given back already, a claim of the same attempt may be a later one. Returns the ids of those.
--- Locks the jobs, then their queues; primary keys.
-with returned as (
+-- Returns jobs that were not run to their end and whose claims still stand, and frees their queues: the attempt does not
+-- count. Never waits for a row. $1 to $4 as in complete_claimed_queued.sql, $5 seconds before the jobs may run again.
+-- Returns the id of each job that was written, with true, and of each that was not because another transaction keeps it or
+-- its queue locked, with false. The claims of the other jobs are lost; their queues are freed as well. Locks the jobs and
+-- their queues; primary keys.
+with claim as materialized (
+  select claim.id, claim.locked_at, claim.queue_id
+  from unnest($2::bigint[], $3::timestamptz[], $4::integer[]) as claim (id, locked_at, queue_id)
+), standing as materialized (
+  select job.id
+  from claim
+  join {schema}._private_jobs as job on job.id = claim.id
+  where job.locked_by = $1::text
+    and job.locked_at = claim.locked_at
+), locked_job as materialized (
+  select job.id
+  from claim
+  join {schema}._private_jobs as job on job.id = claim.id
+  where job.locked_by = $1::text
+    and job.locked_at = claim.locked_at
+  for update of job skip locked
+), own_queue as materialized (
+  -- Of a claim that was lost, the queue is still locked by it if it has the time of the claim.
+  select claim.id, queue.id as queue_id
+  from claim
+  join {schema}._private_job_queues as queue on queue.id = claim.queue_id
+  where queue.locked_by = $1::text
+    and (queue.locked_at = claim.locked_at or claim.id in (select standing.id from standing))
+), locked_queue as materialized (
+  select queue.id
+  from own_queue
+  join {schema}._private_job_queues as queue on queue.id = own_queue.queue_id
+  where queue.locked_by = $1::text
+  for update of queue skip locked
+), blocked as materialized (
+  select standing.id
+  from standing
+  where standing.id not in (select locked_job.id from locked_job)
+  union
+  select own_queue.id
+  from own_queue
+  where own_queue.queue_id not in (select locked_queue.id from locked_queue)
+), released as (
   update {schema}._private_jobs as job
   set
     attempts = greatest(0, job.attempts - 1),
@@ -12,17 +50,19 @@ with returned as (
     end,
     locked_by = null,
     locked_at = null
-  where job.id = any ($2::bigint[])
-    and job.locked_by = $1::text
-    and (job.attempts = $3::smallint or ($4::boolean and job.key is null))
-    and ($6::timestamptz[] is null or job.locked_at = any ($6::timestamptz[]))
-  returning job.id, job.job_queue_id
+  from locked_job
+  where job.id = locked_job.id
+    and locked_job.id not in (select blocked.id from blocked)
+  returning job.id
 ), freed as (
   update {schema}._private_job_queues as queue
   set locked_by = null, locked_at = null
-  from returned
-  where queue.id = returned.job_queue_id
-    and queue.locked_by = $1::text
+  from own_queue
+  where queue.id = own_queue.queue_id
+    and own_queue.id not in (select blocked.id from blocked)
 )
-select returned.id
-from returned
+select released.id, true as is_written
+from released
+union all
+select blocked.id, false as is_written
+from blocked

@@ -35,6 +35,7 @@ impl Batch {
 }
 
 struct Settling {
+    since: Instant,
     jobs: Vec<Arc<Job>>,
     /// What ended meanwhile.
     finished: Vec<Finished>,
@@ -72,13 +73,18 @@ impl Batches {
             let unstarted: HashSet<i64> = unstarted.iter().map(|job| job.id).collect();
             jobs.retain(|job| !unstarted.contains(&job.id));
         }
-        self.settling.insert(lane, Settling { jobs, finished: Vec::new() });
+        self.settling.insert(lane, Settling { since: Instant::now(), jobs, finished: Vec::new() });
         Some(batch)
     }
 
     /// Forgets a batch that is settled, and returns what ended meanwhile.
     pub(super) fn end_settling(&mut self, lane: u64) -> Vec<Finished> {
         self.settling.remove(&lane).map(|settling| settling.finished).unwrap_or_default()
+    }
+
+    /// When the settlements began that are being written.
+    pub(super) fn settling_since(&self) -> impl Iterator<Item = Instant> + '_ {
+        self.settling.values().map(|settling| settling.since)
     }
 
     pub(super) fn keep(&mut self, lane: u64, finished: Finished) -> Kept {

@@ -1,16 +1,28 @@
-//! Forbidden flags: which jobs a worker leaves alone for now.
+//! Forbidden flags: which jobs a worker does not claim for now.
+//!
+//! A function for them is the application's code and may hang. It runs on the application's runtime, one call at a time.
+//! A claim waits for it for half a second at most, and then goes on with the last answer.
 
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::{Error, Result};
 
-/// Jobs with one of these flags are left alone. Asked before every claim, so it can change while the worker runs.
+/// Jobs with one of these flags are not claimed. A function for them is called before every claim, so the flags can change
+/// while the worker runs.
+///
+/// A function that has not returned after 500 ms is not waited for: until it returns, claims use the flags of its last
+/// call. If it has never returned, nothing is claimed. Nothing is claimed either after a call that panicked, until one
+/// succeeds. There is never more than one call at a time.
 #[derive(Clone, Default)]
 pub struct ForbiddenFlags {
     source: Source,
@@ -21,7 +33,7 @@ enum Source {
     #[default]
     None,
     List(Vec<String>),
-    Function(Arc<dyn Fn() -> BoxFuture<'static, Vec<String>> + Send + Sync>),
+    Function(Function),
 }
 
 impl ForbiddenFlags {
@@ -30,12 +42,12 @@ impl ForbiddenFlags {
         ForbiddenFlags { source: Source::List(flags.into_iter().map(Into::into).collect()) }
     }
 
-    /// What the function says each time. It should be quick.
+    /// What the function returns before each claim. It should be quick.
     pub fn function(function: impl Fn() -> Vec<String> + Send + Sync + 'static) -> ForbiddenFlags {
         ForbiddenFlags::async_function(move || std::future::ready(function()))
     }
 
-    /// What the async function says each time. It should be quick: claiming waits for it.
+    /// What the async function returns before each claim. It should be quick: claims wait for it, up to 500 ms.
     pub fn async_function<F>(function: impl Fn() -> F + Send + Sync + 'static) -> ForbiddenFlags
     where
         F: Future<Output = Vec<String>> + Send + 'static,
@@ -49,21 +61,6 @@ impl ForbiddenFlags {
             source => *source = Source::List(vec![flag]),
         }
     }
-
-    /// Nothing may be claimed while the function panics: nobody knows what it would have forbidden.
-    pub(crate) async fn now(&self) -> Result<Vec<String>> {
-        let mut flags = match &self.source {
-            Source::None => Vec::new(),
-            Source::List(flags) => flags.clone(),
-            Source::Function(function) => {
-                let asked = AssertUnwindSafe(async { function().await }).catch_unwind().await;
-                asked.map_err(|_| Error::unavailable("the function for forbidden flags panicked"))?
-            }
-        };
-        // No job has such a flag, and PostgreSQL would refuse the whole list.
-        flags.retain(|flag| !flag.contains('\0'));
-        Ok(flags)
-    }
 }
 
 impl fmt::Debug for ForbiddenFlags {
@@ -74,4 +71,118 @@ impl fmt::Debug for ForbiddenFlags {
             Source::Function(_) => f.write_str("a function"),
         }
     }
+}
+
+/// How long a claim waits for the function.
+const LIMIT: Duration = Duration::from_millis(500);
+
+type Function = Arc<dyn Fn() -> BoxFuture<'static, Vec<String>> + Send + Sync>;
+
+/// The forbidden flags of a running worker.
+pub(crate) struct FlagReader {
+    flags: ForbiddenFlags,
+    runtime: Handle,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    call: Option<Call>,
+    /// What the last call returned. None if there was none, or it panicked.
+    known: Option<Vec<String>>,
+    is_hung: bool,
+}
+
+/// What a call returned: none until it has ended, an error if it panicked.
+type Answer = watch::Receiver<Option<Result<Vec<String>, ()>>>;
+
+/// A call of the function.
+struct Call {
+    since: Instant,
+    answer: Answer,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl FlagReader {
+    /// Calls functions on the application's runtime.
+    pub(crate) fn new(flags: ForbiddenFlags, runtime: Handle) -> FlagReader {
+        FlagReader { flags, runtime, state: Arc::default() }
+    }
+
+    /// The flags for the next claim. Nothing may be claimed while the function panics, or has never returned: nobody knows
+    /// what it would have forbidden.
+    pub(crate) async fn now(&self) -> Result<Vec<String>> {
+        let mut flags = match &self.flags.source {
+            Source::None => Vec::new(),
+            Source::List(flags) => flags.clone(),
+            Source::Function(function) => self.ask(function).await?,
+        };
+        // No job has such a flag, and PostgreSQL would refuse the whole list.
+        flags.retain(|flag| !flag.contains('\0'));
+        Ok(flags)
+    }
+
+    async fn ask(&self, function: &Function) -> Result<Vec<String>> {
+        let (since, mut answer) = self.call(function);
+        let left = LIMIT.saturating_sub(since.elapsed());
+        let answered = match tokio::time::timeout(left, answer.wait_for(Option::is_some)).await {
+            Ok(Ok(answer)) => answer.clone(),
+            // The runtime has ended under it.
+            Ok(Err(_)) => Some(Err(())),
+            Err(_) => None,
+        };
+        let mut state = self.lock();
+        match answered {
+            Some(answer) => {
+                if std::mem::take(&mut state.is_hung) {
+                    tracing::info!("the function for forbidden flags returns again");
+                }
+                answer.map_err(|()| Error::unavailable("the function for forbidden flags panicked"))
+            }
+            None => {
+                if !std::mem::replace(&mut state.is_hung, true) {
+                    let has_known = state.known.is_some();
+                    tracing::warn!(
+                        has_known,
+                        "the function for forbidden flags hangs; claims use its last answer, if any"
+                    );
+                }
+                let unknown = || Error::unavailable("the function for forbidden flags has not returned yet");
+                state.known.clone().ok_or_else(unknown)
+            }
+        }
+    }
+
+    /// The call that is under way, or a new one.
+    fn call(&self, function: &Function) -> (Instant, Answer) {
+        let mut state = self.lock();
+        if let Some(call) = state.call.as_ref().filter(|call| !call.task.is_finished()) {
+            return (call.since, call.answer.clone());
+        }
+        let (sender, answer) = watch::channel(None);
+        let (function, shared) = (function.clone(), self.state.clone());
+        let task = self.runtime.spawn(async move {
+            let called = AssertUnwindSafe(async { function().await }).catch_unwind().await.map_err(drop);
+            lock(&shared).known = called.clone().ok();
+            sender.send_replace(Some(called));
+        });
+        let since = Instant::now();
+        state.call = Some(Call { since, answer: answer.clone(), task });
+        (since, answer)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // Nothing panics while it is held.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -21,9 +21,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
-use super::backoff::Backoff;
 use super::claim;
-use super::lanes::Left;
+use super::lanes::{Left, Times, read_times};
+use super::promote::Unsettled;
 use super::release::{self, Failures};
 use super::run::{Finished, Outcome};
 use super::scan::{Gap, Kind, LevelKey, Request, Seen};
@@ -77,8 +77,8 @@ pub(crate) struct Wanted {
     pub(crate) bytes: usize,
 }
 
-/// Picks, waits for what becomes of it, and settles. Returns how many jobs it picked. What could not be settled, and was
-/// claimed anew, is put into `left` for its release.
+/// Picks, waits for what becomes of it, and settles. Returns how many jobs it picked. What could not be settled is put into
+/// `left`, to be claimed anew.
 pub(crate) async fn hold(
     shared: &Arc<Shared>,
     wanted: Wanted,
@@ -109,11 +109,14 @@ pub(crate) async fn hold(
         return Ok(count);
     };
     match write(shared, &client, &settlement).await {
-        Ok(()) => release::tell_all(shared, settlement.finished),
-        Err((error, in_doubt)) => {
+        Ok(locked_at) => {
+            left.locked_at = locked_at;
+            release::tell_all(shared, settlement.finished);
+        }
+        Err((error, may_be_committed)) => {
             tracing::warn!(%error, "could not settle held jobs, claiming them anew");
             discard(client);
-            *left = settle_elsewhere(shared, settlement, in_doubt).await;
+            left.unsettled = Some(Unsettled::new(settlement, may_be_committed));
         }
     }
     Ok(count)
@@ -304,8 +307,9 @@ fn failed(error: tokio_postgres::Error) -> Error {
     Error::database("claiming jobs", error)
 }
 
-/// Writes the settlement and commits. On failure also says whether the commit may have come through.
-async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Result<(), (Error, bool)> {
+/// Writes the settlement and commits. Returns when the jobs that still run were claimed durably. On failure also says
+/// whether the commit may have come through.
+async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Result<Times, (Error, bool)> {
     let failed = |error| (Error::database("settling held jobs", error), false);
     let ids_of = |is: fn(&Outcome) -> bool| -> Vec<i64> {
         settlement.finished.iter().filter(|one| is(&one.outcome)).map(|one| one.job.id).collect()
@@ -315,10 +319,12 @@ async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Res
         shared.query(client, &shared.sql.fail_held, &failures.parameters()).await.map_err(failed)?;
     }
     let running: Vec<i64> = settlement.running.iter().map(|job| job.id).collect();
+    let mut locked_at = Times::new();
     if !running.is_empty() {
         let parameters: [(&(dyn ToSql + Sync), Type); 2] =
             [(&&*shared.worker_id, Type::TEXT), (&running, Type::INT8_ARRAY)];
-        shared.query(client, &shared.sql.harden_held, &parameters).await.map_err(failed)?;
+        let rows = shared.query(client, &shared.sql.harden_held, &parameters).await.map_err(failed)?;
+        locked_at = read_times(&rows);
     }
     let interrupted = ids_of(|outcome| matches!(outcome, Outcome::Interrupted));
     if !interrupted.is_empty() && !shared.interrupted_job_retry_delay.is_zero() {
@@ -337,56 +343,10 @@ async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Res
     let deleted = deleted.map_err(failed)?;
     committed.map_err(|error| (Error::database("settling held jobs", error), true))?;
     if deleted == completed.len() as u64 {
-        return Ok(());
+        return Ok(locked_at);
     }
     // Cannot be, while we hold the rows. If it is, what is left of them is found by id.
     Err((Error::unavailable("settling held jobs: some were not where they had been"), true))
-}
-
-/// After a lost connection: what nobody has touched since becomes ours durably, and is left to be released.
-async fn settle_elsewhere(shared: &Arc<Shared>, settlement: Settlement, in_doubt: bool) -> Left {
-    let Settlement { mut finished, running } = settlement;
-    // These are free already.
-    finished.retain(|one| !matches!(one.outcome, Outcome::Interrupted | Outcome::NotStarted));
-    let jobs: Vec<Arc<Job>> = finished.iter().map(|one| &one.job).chain(&running).cloned().collect();
-    let (mut backoff, mut answer_was_lost) = (Backoff::default(), false);
-    let ours = loop {
-        match harden_untouched(shared, &jobs).await {
-            Ok(ours) => break ours,
-            Err(error) => {
-                tracing::warn!(%error, jobs = jobs.len(), "could not claim lost jobs anew, trying again");
-                answer_was_lost |= error.may_have_happened();
-            }
-        }
-        tokio::select! {
-            () = tokio::time::sleep(backoff.next()) => {}
-            () = shared.leave.cancelled() => return Left::default(),
-        }
-    };
-    if !answer_was_lost && ours.len() < jobs.len() {
-        // Somebody has had the others since. If that is a durable lane of ours, which runs them again by now, its claim
-        // must not be ended by this run.
-        let others = finished.extract_if(.., |one| !ours.contains(&one.job.id)).collect();
-        release::tell(shared, others, in_doubt);
-    }
-    Left { finished, is_unknown: in_doubt }
-}
-
-/// Gives the ids of those that are ours by it.
-async fn harden_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Vec<i64>> {
-    let client = pool::get(&shared.lane_pool, "claiming lost jobs anew").await?;
-    let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
-    let attempts: Vec<i16> = jobs.iter().map(|job| job.attempts - 1).collect();
-    let revisions: Vec<i32> = jobs.iter().map(|job| job.revision).collect();
-    let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
-        (&&*shared.worker_id, Type::TEXT),
-        (&ids, Type::INT8_ARRAY),
-        (&attempts, Type::INT2_ARRAY),
-        (&revisions, Type::INT4_ARRAY),
-    ];
-    let rows = shared.query(&client, &shared.sql.harden_untouched, &parameters).await;
-    let rows = rows.map_err(|error| Error::database("claiming lost jobs anew", error))?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// How many jobs to pick: as many as begin and end within the budget. Grows while they do, shrinks to what did.

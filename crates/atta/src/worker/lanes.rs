@@ -1,11 +1,17 @@
 //! Lanes: errands to the database, a few of which are on their way at a time. They act, and the owner decides.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
+use super::backoff::Backoff;
 use super::claim::{Claimable, Claimed, claim_jobs};
+use super::promote::Unsettled;
 use super::release;
 use super::run::Finished;
 use crate::db::pool;
@@ -17,28 +23,44 @@ pub(super) const DURABLE_LANES: usize = 2;
 /// Lanes that hold: while the jobs of one run, the others pick and settle, and wait for the disk.
 pub(super) const HOLDING_LANES: usize = 3;
 
+/// Lanes whose settlement takes long, and that others hold instead of: the row locks are the claim, so the transaction has to
+/// stay open as long as its statement takes.
+pub(super) const SLOW_LANES: usize = 3;
+
+/// After so long a settlement takes long.
+pub(super) const SLOW: Duration = Duration::from_secs(1);
+
 /// All lanes may be away at once.
-pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES + 1;
+pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES + SLOW_LANES;
+
+/// When durable claims of jobs were made, by job id. The time tells a claim from others of the same job.
+pub(super) type Times = HashMap<i64, DateTime<Utc>>;
 
 /// What a lane came back with.
 pub(super) enum Errand {
     /// A durable claim.
     Durable { wanted: Claimable, claimed: Result<Claimed> },
-    /// How many jobs were picked and settled. If the connection was lost, and the jobs were claimed anew, their outcomes are
-    /// left to be released.
+    /// How many jobs were picked and settled. If the connection was lost, they are left to be claimed anew.
     Held { lane: u64, picked: Result<usize>, left: Left },
+    /// Claimed jobs of this lane anew, whose connection was lost.
+    Promoted { lane: u64, left: Left },
     /// Gave back what a claim in doubt may have taken: so many jobs.
     ClearedUp(Result<usize>),
-    /// Something that needs no answer.
-    Aside,
+    /// Since when running jobs are locked, after old locks were renewed.
+    Refreshed(Times),
 }
 
-/// Outcomes of held jobs that are durable claims now.
+/// Held jobs that are durable claims now.
 #[derive(Default)]
 pub(super) struct Left {
+    /// When they became so.
+    pub(super) locked_at: Times,
+    /// Outcomes of some of them.
     pub(super) finished: Vec<Finished>,
     /// A reply was lost: they may have been written already.
     pub(super) is_unknown: bool,
+    /// Those that are not ours yet.
+    pub(super) unsettled: Option<Unsettled>,
 }
 
 /// One durable claim.
@@ -61,17 +83,33 @@ pub(super) async fn clear_up(shared: Arc<Shared>, known: Vec<i64>) -> Errand {
     Errand::ClearedUp(release::return_unknown(&shared, &known).await)
 }
 
-/// Renews the locks of running jobs.
+/// Renews the locks of running jobs. Tries until the reply arrives: without it the times of the claims are unknown.
 pub(super) async fn refresh(shared: Arc<Shared>, ids: Vec<i64>) -> Errand {
-    let refreshed = async {
-        let client = pool::get(&shared.lane_pool, "renewing locks").await?;
-        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
-            [(&&*shared.worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY)];
-        let renewed = shared.query(&client, &shared.sql.refresh_locks, &parameters).await;
-        renewed.map_err(|error| Error::database("renewing locks", error))
-    };
-    if let Err(error) = refreshed.await {
-        tracing::warn!(%error, "could not renew the locks of running jobs, trying again later");
+    let mut backoff = Backoff::default();
+    loop {
+        match renew(&shared, &ids).await {
+            Ok(times) => return Errand::Refreshed(times),
+            Err(error) if backoff.tries() == 0 => {
+                tracing::warn!(%error, "could not renew the locks of running jobs, trying again");
+            }
+            Err(_) => {}
+        }
+        tokio::select! {
+            () = tokio::time::sleep(backoff.next()) => {}
+            () = shared.leave.cancelled() => return Errand::Refreshed(Times::new()),
+        }
     }
-    Errand::Aside
+}
+
+async fn renew(shared: &Shared, ids: &[i64]) -> Result<Times> {
+    let client = pool::get(&shared.lane_pool, "renewing locks").await?;
+    let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&&*shared.worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY)];
+    let rows = shared.query(&client, &shared.sql.refresh_locks, &parameters).await;
+    Ok(read_times(&rows.map_err(|error| Error::database("renewing locks", error))?))
+}
+
+/// Reads rows of job ids and times.
+pub(super) fn read_times(rows: &[Row]) -> Times {
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::backoff::Backoff;
-use super::flags::ForbiddenFlags;
+use super::flags::{FlagReader, ForbiddenFlags};
+use super::hooks::HookBacklog;
 use super::lanes;
 use super::plan::{LocalQueueConfig, Plan};
 use super::release;
@@ -29,7 +31,7 @@ const MOST_JOBS: usize = 1_000_000;
 
 /// How long a statement that releases several jobs may take, and how long any release may wait for a lock on a table. Far
 /// more than it needs. What takes longer is tried again job by job, so that the others do not wait for it.
-const TO_RELEASE: Duration = Duration::from_secs(2);
+const TO_RELEASE: Duration = Duration::from_secs(1);
 
 /// How a worker is set up.
 ///
@@ -67,6 +69,7 @@ pub struct WorkerOptions {
     extensions: Extensions,
     events: EventSender,
     hooks: HookList,
+    hook_timeout: Duration,
     clock: Option<Clock>,
     use_prepared: Option<bool>,
     recovery_threshold: Duration,
@@ -90,6 +93,7 @@ impl Default for WorkerOptions {
             extensions: Extensions::default(),
             events: EventSender::default(),
             hooks: HookList::default(),
+            hook_timeout: Duration::from_secs(30),
             clock: None,
             use_prepared: None,
             recovery_threshold: Duration::from_secs(30),
@@ -116,7 +120,8 @@ impl WorkerOptions {
     }
 
     /// How many connections the pool for tasks and [`WorkerUtils`] may open. At least 2; default: 10. The worker itself
-    /// has up to eleven more: five that claim, four that release, one for heartbeats and one for LISTEN.
+    /// has up to nine more: five that claim, two that release, one for heartbeats and one for LISTEN; and five for when
+    /// statements are stuck.
     pub fn max_pg_conn(mut self, count: usize) -> WorkerOptions {
         self.max_pg_conn = count;
         self
@@ -184,6 +189,12 @@ impl WorkerOptions {
     /// Has the worker call these hooks.
     pub fn add_hooks(mut self, hooks: impl Hooks) -> WorkerOptions {
         self.hooks.push(hooks);
+        self
+    }
+
+    /// How long a call of an `on_…` hook may take before it is abandoned. At least 1 ms; default: 30 s. See [`Hooks`].
+    pub fn hook_timeout(mut self, timeout: Duration) -> WorkerOptions {
+        self.hook_timeout = timeout;
         self
     }
 
@@ -340,7 +351,7 @@ impl WorkerOptions {
         let shared = Shared {
             lane_pool: own_pool(lanes::LANES, None)?,
             release_pool: release_pool(release::BATCHES, Some(TO_RELEASE))?,
-            alone_pool: release_pool(release::ALONE, None)?,
+            apart_pool: release_pool(release::APART, None)?,
             // Who buries the dead must not wait so long for a row of theirs that it is taken for dead itself.
             pulse_pool: own_pool(1, Some(self.recovery_threshold / 3))?,
             worker_id: format!("atta-{:016x}", fastrand::u64(..)).into(),
@@ -351,11 +362,13 @@ impl WorkerOptions {
             task_identifiers: self.tasks.identifiers(),
             tasks: self.tasks,
             slots: self.concurrency,
-            forbidden_flags: self.forbidden_flags,
+            forbidden_flags: FlagReader::new(self.forbidden_flags, Handle::current()),
             extensions: self.extensions,
             events: self.events,
             hooks: self.hooks,
             hook_tasks: TaskTracker::new(),
+            hook_backlog: HookBacklog::new(self.hook_timeout),
+            app_runtime: Handle::current(),
             may_hold: AtomicBool::new(false),
             announced: AtomicUsize::new(0),
             beats: Beats::new(self.recovery_threshold),
@@ -384,6 +397,7 @@ impl WorkerOptions {
             &mut self.poll_interval,
             &mut self.recovery_threshold,
             &mut self.interrupted_job_retry_delay,
+            &mut self.hook_timeout,
             &mut plan.shutdown_grace_period,
             &mut plan.shutdown_abort_period,
             &mut plan.complete_job_batch_delay,
@@ -429,6 +443,7 @@ impl WorkerOptions {
             self.recovery_threshold >= Duration::from_secs(1),
             "recovery_threshold must be at least 1 s".into(),
         );
+        check(self.hook_timeout >= Duration::from_millis(1), "hook_timeout must be at least 1 ms".into());
         let budget = Duration::from_millis(1)..=Duration::from_secs(1);
         check(budget.contains(&self.plan.hold_budget), "hold_budget must be between 1 ms and 1 s".into());
         let identifiers = self.tasks.identifiers();

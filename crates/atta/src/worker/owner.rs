@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
@@ -25,8 +26,9 @@ use super::backoff::Backoff;
 use super::batches::{Batch, Batches, Kept};
 use super::claim::{Claimable, Claimed};
 use super::hold::{self, Durations, News, Picked, Settlement, Size, Wanted};
-use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES, Left};
+use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES, Left, SLOW, SLOW_LANES, Times};
 use super::plan::Plan;
+use super::promote;
 use super::release::{Releases, Report};
 use super::run::{Claim, Finished, Outcome};
 use super::scan::{EVERYTHING, NOTHING, Request, Scan, Seen, before};
@@ -83,6 +85,10 @@ enum Doubt {
     Again(Option<Instant>),
 }
 
+/// How long the end of the worker waits for jobs that can't be released, when nothing else is left and the grace period is
+/// over.
+const TO_COME_FREE: Duration = Duration::from_secs(1);
+
 /// So long a second look holds everything else up.
 const TO_COME_BACK: Duration = Duration::from_secs(1);
 
@@ -109,6 +115,12 @@ impl Source {
     fn next_timer(&self, now: Instant) -> Option<Instant> {
         self.not_before.filter(|time| self.more && *time > now)
     }
+}
+
+/// A job that is claimed durably, and since when. None while its promotion from a held claim is not committed.
+struct Running {
+    job: Arc<Job>,
+    locked_at: Option<DateTime<Utc>>,
 }
 
 /// The state of a running worker.
@@ -146,7 +158,9 @@ pub(super) struct Owner {
     /// The highest id of all jobs that were picked: higher ones were added later.
     highest_id: i64,
     /// Claimed durably and not yet back from a slot.
-    running: HashMap<i64, Arc<Job>>,
+    running: HashMap<i64, Running>,
+    /// Ended while locks are being renewed, so that the time of their claim is not known. None: nothing is renewed.
+    renewing: Option<Vec<Finished>>,
     /// Asked for by lanes that are away.
     reserved: usize,
     /// Ended, and not yet known to be released.
@@ -156,6 +170,8 @@ pub(super) struct Owner {
     news_sender: mpsc::Sender<News>,
     news: mpsc::Receiver<News>,
     batches: Batches,
+    /// Batches that are claimed anew, since their connections were lost.
+    promoting: usize,
     next_lane: u64,
     size: Size,
     durations: Durations,
@@ -179,6 +195,8 @@ pub(super) struct Owner {
     pick_first_until: Option<Instant>,
     refresh_at: Instant,
     shutdown: Shutdown,
+    /// Since when nothing holds up the end but jobs that can't be released.
+    stuck_since: Option<Instant>,
     error: Option<Error>,
 }
 
@@ -189,7 +207,7 @@ impl Owner {
         let (finished_sender, finished) = mpsc::channel(slots::CHUNKS_AHEAD);
         let slots = slots::start(&shared, shared.slots, &list, &finished_sender);
         // Two from each lane at the most.
-        let (news_sender, news) = mpsc::channel(2 * HOLDING_LANES);
+        let (news_sender, news) = mpsc::channel(2 * (HOLDING_LANES + SLOW_LANES));
         Owner {
             shutdown: Shutdown::new(&worker.plan),
             plan: worker.plan.clone(),
@@ -218,11 +236,13 @@ impl Owner {
             payload_bytes: 0.0,
             highest_id: 0,
             running: HashMap::new(),
+            renewing: None,
             reserved: 0,
             has_freed: false,
             news_sender,
             news,
             batches: Batches::default(),
+            promoting: 0,
             next_lane: 0,
             durations: Durations::new(worker.plan.hold_budget),
             // One that ends when nothing is left must have seen that.
@@ -236,6 +256,7 @@ impl Owner {
             announced: 0,
             pick_first_until: None,
             refresh_at: next_refresh(worker.shared.poll_interval),
+            stuck_since: None,
             error: None,
         }
     }
@@ -253,11 +274,14 @@ impl Owner {
                 break;
             }
             let timer = self.next_timer(now);
+            let hooks_are_behind = self.shared.hook_backlog.is_full();
             tokio::select! {
                 Some(errand) = self.lanes.join_next() => self.on_errand(errand),
                 Some(finished) = self.finished.recv() => self.on_finished(finished),
                 Some(news) = self.news.recv() => self.on_news(news),
                 Some(report) = self.releases.report() => self.on_released(report),
+                // Then jobs may be claimed again.
+                () = self.shared.hook_backlog.has_room(), if hooks_are_behind => {}
                 Some(slot) = self.slots.join_next() => self.on_slot_ended(slot),
                 Some(wake) = self.wakes.recv() => self.on_wake(wake),
                 () = tokio::time::sleep_until(timer.into()) => self.on_timer(),
@@ -274,6 +298,7 @@ impl Owner {
     /// Sends out what there is to do, as far as lanes are free.
     fn send_lanes(&mut self, now: Instant) {
         self.releases.flush();
+        self.stuck_since = self.is_stuck().then(|| self.stuck_since.unwrap_or(now));
         if self.shared.leave.is_cancelled() {
             return;
         }
@@ -305,7 +330,7 @@ impl Owner {
             let Some(wanted) = self.claimable(now) else { break };
             self.send_durable(wanted, now);
         }
-        while self.held.away < self.holding_lanes() && self.may_hold() && self.held.is_time(now) {
+        while self.held.away < self.holding_lanes(now) && self.may_hold() && self.held.is_time(now) {
             let before = self.hold_before();
             if !self.scan.may_send(now, before) {
                 break;
@@ -346,9 +371,9 @@ impl Owner {
     }
 
     /// One more if what is held can't start before another pick has answered.
-    fn holding_lanes(&self) -> usize {
+    fn holding_lanes(&self, now: Instant) -> usize {
         let is_blocked = self.list.first().is_some_and(|first| first > self.scan.known_to());
-        HOLDING_LANES + usize::from(is_blocked)
+        HOLDING_LANES + self.slow_lanes(now).max(usize::from(is_blocked))
     }
 
     /// With one slot the order is exact, so one claim waits for the other.
@@ -432,9 +457,17 @@ impl Owner {
         self.running.len().saturating_sub(self.list.durable_waiting()) < self.shared.slots
     }
 
-    /// Whether nothing may be claimed: the worker ends, or too much waits to be released.
+    /// Lanes whose settlement takes so long that others may hold instead of them.
+    fn slow_lanes(&self, now: Instant) -> usize {
+        let slow = self.batches.settling_since().filter(|since| *since + SLOW <= now).count();
+        // Batches that are claimed anew have no lane.
+        slow.saturating_sub(self.promoting).min(SLOW_LANES)
+    }
+
+    /// Whether nothing may be claimed: the worker ends, or too many jobs wait for their release or their hooks.
     fn is_held_up(&self) -> bool {
-        self.shutdown.has_begun() || self.error.is_some() || self.releases.is_full()
+        let is_full = self.releases.is_full() || self.shared.hook_backlog.is_full();
+        self.shutdown.has_begun() || self.error.is_some() || is_full
     }
 
     /// What may be claimed durably now.
@@ -497,31 +530,52 @@ impl Owner {
                 while let Ok(news) = self.news.try_recv() {
                     self.on_news(news);
                 }
-                for finished in left.finished {
-                    self.releases.add(finished, left.is_unknown);
-                }
-                for finished in self.batches.end_settling(lane) {
-                    self.on_durable_finished(finished);
-                }
-                self.scan.on_delivered(lane);
-                if let Some(order) = self.scan.end_letting_go(lane) {
-                    // They are claimed durably from now on.
-                    self.forget_durable(before(order));
-                    self.durable.more = true;
-                }
+                self.on_left(lane, left);
+                self.on_batch_gone(lane);
                 match picked {
                     Ok(count) => self.on_settled(count),
                     Err(error) => self.on_claim_error(error, Claims::Held),
                 }
             }
+            Ok(Errand::Promoted { lane, left }) => {
+                self.promoting -= 1;
+                self.on_left(lane, left);
+            }
             Ok(Errand::ClearedUp(Ok(found))) => self.on_cleared_up(found),
             Ok(Errand::ClearedUp(Err(error))) => self.on_claim_error(error, Claims::Durable),
-            Ok(Errand::Aside) => {}
+            Ok(Errand::Refreshed(times)) => self.on_refreshed(times),
             // Nothing in a lane panics; if it does, nobody knows what it had claimed.
             Err(error) => {
                 self.doubt = Doubt::Now;
                 self.break_down(format!("a lane of the worker panicked: {error}"));
             }
+        }
+    }
+
+    /// A lane has settled its batch, or has left some of it to be claimed anew. Until nothing is left, the batch is known.
+    fn on_left(&mut self, lane: u64, left: Left) {
+        for finished in left.finished {
+            let locked_at = left.locked_at.get(&finished.job.id).copied();
+            self.releases.add(finished, locked_at, left.is_unknown);
+        }
+        self.note_claims(left.locked_at);
+        if let Some(unsettled) = left.unsettled {
+            self.promoting += 1;
+            self.lanes.spawn(promote::promote(self.shared.clone(), lane, unsettled));
+            return;
+        }
+        for finished in self.batches.end_settling(lane) {
+            self.on_durable_finished(finished);
+        }
+    }
+
+    /// The transaction of a batch has ended: what it had not begun is free.
+    fn on_batch_gone(&mut self, lane: u64) {
+        self.scan.on_delivered(lane);
+        if let Some(order) = self.scan.end_letting_go(lane) {
+            // They are claimed durably from now on.
+            self.forget_durable(before(order));
+            self.durable.more = true;
         }
     }
 
@@ -597,9 +651,10 @@ impl Owner {
         self.in_vain = Backoff::default();
         self.has_found = true;
         let without_room: Vec<Arc<Job>> = without_room.into_iter().map(Arc::new).collect();
-        self.return_not_started(without_room);
+        self.return_not_started(without_room, false);
         let jobs = self.give_back_known(jobs.into_iter().map(Arc::new).collect());
-        self.running.extend(jobs.iter().map(|job| (job.id, job.clone())));
+        let running = |job: &Arc<Job>| (job.id, Running { job: job.clone(), locked_at: job.locked_at });
+        self.running.extend(jobs.iter().map(running));
         self.list.push_durable(jobs, asked_at);
         if self.shutdown.has_begun() {
             self.give_back_unstarted();
@@ -620,25 +675,32 @@ impl Owner {
     }
 
     /// Until they are free again, nothing that is less urgent starts.
-    fn return_not_started(&mut self, jobs: Vec<Arc<Job>>) {
+    fn return_not_started(&mut self, jobs: Vec<Arc<Job>>, is_unknown: bool) {
         let until = Instant::now() + PATIENCE;
         for job in jobs {
             self.returning.insert(job.id, (before(job.order()), until));
             let (outcome, duration, claim) = (Outcome::NotStarted, Duration::ZERO, Claim::Durable);
-            self.queue_release(Finished { job, outcome, duration, claim });
+            let locked_at = job.locked_at;
+            self.releases.add(Finished { job, outcome, duration, claim }, locked_at, is_unknown);
         }
     }
 
-    /// A held job whose connection was lost can be claimed by anybody, and if that is ourselves, a release of the first
-    /// run would take the second one's claim for its own. So it goes back, and for a while we let the lane that had it
-    /// claim it anew.
+    /// A held job whose connection was lost can be claimed by anybody. If that is this worker, the job has run already, or
+    /// runs, so the claim is returned; for a while no other is made, so that the lane that had the job can claim it anew. It
+    /// may have done so already, and then this claim is the older one.
     fn give_back_known(&mut self, jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
-        let known = self.batches.known(&jobs);
+        let mut known = self.batches.known(&jobs);
+        let is_newer = |id: i64, time| {
+            let running = self.running.get(&id).and_then(|running| running.locked_at);
+            running.max(self.releases.locked_at(id)).is_some_and(|newer| Some(newer) >= time)
+        };
+        known.extend(jobs.iter().filter(|job| is_newer(job.id, job.locked_at)).map(|job| job.id));
         if known.is_empty() {
             return jobs;
         }
         let (back, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| known.contains(&job.id));
-        self.return_not_started(back);
+        // The lane that had it may have taken this claim over.
+        self.return_not_started(back, true);
         self.durable.not_before = Some(Instant::now() + self.plan.hold_budget);
         jobs
     }
@@ -710,7 +772,8 @@ impl Owner {
         let part = batch.began.elapsed().as_secs_f64() / self.plan.hold_budget.as_secs_f64().max(0.000_001);
         self.size.learn(batch.jobs.len(), batch.finished.len(), part);
         self.due_unknown |= batch.finished.iter().any(|one| !matches!(one.outcome, Outcome::Completed));
-        self.running.extend(running.iter().map(|job| (job.id, job.clone())));
+        let promoted = |job: &Arc<Job>| (job.id, Running { job: job.clone(), locked_at: None });
+        self.running.extend(running.iter().map(promoted));
         // The lane waits for this until it is done.
         let _ = batch.settle.send(Settlement { finished: batch.finished, running });
     }
@@ -724,7 +787,6 @@ impl Owner {
     }
 
     fn on_claim_error(&mut self, error: Error, kind: Claims) {
-        tracing::warn!(%error, "could not claim jobs, trying again");
         self.shared.events.send(|| WorkerEvent::ClaimFailed { error: error.to_string().into() });
         let source = match kind {
             Claims::Durable => &mut self.durable,
@@ -734,6 +796,9 @@ impl Owner {
                 &mut self.held
             }
         };
+        if source.errors.tries() == 0 {
+            tracing::warn!(%error, "could not claim jobs, trying again");
+        }
         source.not_before = Some(Instant::now() + source.errors.next());
         source.more = true;
         // A refusal took nothing, and a pick never does; an end of the connection may have come after the commit.
@@ -764,15 +829,35 @@ impl Owner {
     /// that was taken from us while we were silent, and that we have claimed again since.
     fn on_durable_finished(&mut self, finished: Finished) {
         let id = finished.job.id;
-        if self.running.get(&id).is_some_and(|job| Arc::ptr_eq(job, &finished.job)) {
-            self.running.remove(&id);
-            if self.shared.slots == 1 && finished.job.job_queue_id.is_some() {
-                // The next job of its queue may be the most urgent one now.
-                self.returning.insert(id, (NOTHING, Instant::now() + PATIENCE));
-                self.list.open_to(NOTHING);
-                self.list.unshut();
+        if !self.running.get(&id).is_some_and(|running| Arc::ptr_eq(&running.job, &finished.job)) {
+            return;
+        }
+        if self.shared.slots == 1 && finished.job.job_queue_id.is_some() {
+            // The next job of its queue may be the most urgent one now.
+            self.returning.insert(id, (NOTHING, Instant::now() + PATIENCE));
+            self.list.open_to(NOTHING);
+            self.list.unshut();
+        }
+        if let Some(waiting) = &mut self.renewing {
+            waiting.push(finished);
+        } else if let Some(running) = self.running.remove(&id) {
+            self.releases.add(finished, running.locked_at, false);
+        }
+    }
+
+    /// Since when claims are durable, or renewed.
+    fn note_claims(&mut self, times: Times) {
+        for (id, locked_at) in times {
+            if let Some(running) = self.running.get_mut(&id) {
+                running.locked_at = Some(locked_at);
             }
-            self.queue_release(finished);
+        }
+    }
+
+    fn on_refreshed(&mut self, times: Times) {
+        self.note_claims(times);
+        for finished in self.renewing.take().into_iter().flatten() {
+            self.on_durable_finished(finished);
         }
     }
 
@@ -782,10 +867,6 @@ impl Owner {
             Kept::AsLast => self.settle(lane),
             Kept::Nowhere(finished) => self.on_durable_finished(finished),
         }
-    }
-
-    fn queue_release(&mut self, finished: Finished) {
-        self.releases.add(finished, false);
     }
 
     /// Outcomes are written: queues are free for their next jobs, and jobs that were not completed are due again.
@@ -889,10 +970,12 @@ impl Owner {
             self.scan.next_timer(now).filter(|_| self.may_hold()),
             self.durable_sent_at.map(|time| time + PATIENCE).filter(|time| *time > now),
             self.pick_sent_at.map(|time| time + PATIENCE).filter(|time| *time > now),
+            self.batches.settling_since().map(|since| since + SLOW).filter(|time| *time > now).min(),
             self.batches.oldest().map(|began| began + self.plan.hold_budget),
             self.plan.oldest_wait(now),
             (self.list.durable_waiting() > 0).then(|| now + LONGEST_WAIT / 2),
             self.shutdown.next_step(),
+            self.stuck_since.map(|since| since + TO_COME_FREE).filter(|time| *time > now),
             match self.doubt {
                 Doubt::Later(time) => Some(time),
                 Doubt::Again(until) => until.filter(|time| *time > now),
@@ -926,12 +1009,17 @@ impl Owner {
         if self.refresh_at <= now {
             self.refresh_at = next_refresh(self.shared.poll_interval);
             let ids: Vec<i64> = self.running.keys().copied().collect();
-            if !ids.is_empty() {
+            if !ids.is_empty() && self.renewing.is_none() {
+                self.renewing = Some(Vec::new());
                 self.lanes.spawn(lanes::refresh(self.shared.clone(), ids));
             }
         }
         if self.shutdown.has_begun() {
             self.step_shutdown(now);
+        }
+        let is_late = self.stuck_since.is_some_and(|since| since + TO_COME_FREE <= now);
+        if is_late && !self.shutdown.is_in_grace() {
+            self.leave();
         }
     }
 
@@ -944,7 +1032,7 @@ impl Owner {
         if !old.is_empty() && self.plan.local_queue.is_none() {
             self.durable.not_before = Some(now + LONGEST_WAIT);
         }
-        self.return_not_started(old);
+        self.return_not_started(old, false);
     }
 
     /// Whether there may be due jobs.
@@ -997,9 +1085,9 @@ impl Owner {
 
     fn give_back(&mut self, jobs: Vec<Arc<Job>>, outcome: impl Fn() -> Outcome) {
         for job in jobs {
-            if self.running.remove(&job.id).is_some() {
+            if let Some(Running { locked_at, .. }) = self.running.remove(&job.id) {
                 let (duration, claim) = (Duration::ZERO, Claim::Durable);
-                self.queue_release(Finished { job, outcome: outcome(), duration, claim });
+                self.releases.add(Finished { job, outcome: outcome(), duration, claim }, locked_at, false);
             }
         }
     }
@@ -1014,7 +1102,7 @@ impl Owner {
             }
             shutdown::Step::Abandon => {
                 // They do not even yield. What they hold is given back, and what they do later changes nothing.
-                let jobs: Vec<Arc<Job>> = self.running.values().cloned().collect();
+                let jobs: Vec<Arc<Job>> = self.running.values().map(|running| running.job.clone()).collect();
                 tracing::error!(
                     jobs = jobs.len(),
                     "tasks did not end when told to; their jobs are given back"
@@ -1022,17 +1110,30 @@ impl Owner {
                 self.give_back(jobs, || Outcome::Interrupted);
             }
             shutdown::Step::Leave => {
-                tracing::error!(
-                    "what was left could not be written in time: the database does not answer, or a transaction of somebody else's \
-                     holds it up; locks are left for other workers to recover"
-                );
-                self.shared.leave.cancel();
-                // A statement may wait for somebody else's transaction, for ever. If that ends, so does the lane.
-                self.lanes.detach_all();
-                self.running.clear();
-                self.releases.leave();
+                self.leave();
             }
         }
+    }
+
+    /// Whether the worker ends, and nothing is left but jobs that can't be released: others keep their rows locked, or the
+    /// database refuses them.
+    fn is_stuck(&self) -> bool {
+        let is_idle = self.running.is_empty() && self.lanes.len() == self.promoting;
+        self.shutdown.has_begun() && is_idle && self.releases.is_stuck()
+    }
+
+    /// Ends with locks that are left to the recovery.
+    fn leave(&mut self) {
+        tracing::error!(
+            "what was left could not be written in time: the database does not answer, or a transaction of somebody else's \
+             holds it up; locks are left for other workers to recover"
+        );
+        self.shared.leave.cancel();
+        // A statement may wait for somebody else's transaction, for ever. If that ends, so does the lane.
+        self.lanes.detach_all();
+        self.running.clear();
+        self.releases.leave();
+        self.stuck_since = None;
     }
 }
 

@@ -15,6 +15,7 @@ mod write;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -22,7 +23,7 @@ use super::Shared;
 use super::plan::Plan;
 use super::run::{Finished, Outcome};
 use actor::Actor;
-pub(super) use actor::{ALONE, BATCHES};
+pub(super) use actor::{APART, BATCHES};
 use pending::{Delays, Entry};
 pub(crate) use report::{tell, tell_all};
 pub(crate) use write::{Failures, return_unknown};
@@ -36,6 +37,8 @@ const MOST_BYTES: usize = 16 << 20;
 pub(super) struct Report {
     pub(super) ids: Vec<i64>,
     bytes: usize,
+    /// Outcomes that can't be written for a reason of their own: they are blocked, refused, or take long.
+    stuck: usize,
     /// The next jobs of queues may be due now.
     pub(super) frees_queue: bool,
     /// Some of the jobs themselves are due again, now or later.
@@ -62,6 +65,14 @@ fn size_of(finished: &Finished) -> usize {
     finished.job.payload_json().len() + payload
 }
 
+/// Outcomes of one job. Usually there is one: more if the worker was declared dead, and has claimed the job again.
+#[derive(Default)]
+struct Unreported {
+    count: usize,
+    /// When the latest of them was claimed.
+    locked_at: Option<DateTime<Utc>>,
+}
+
 /// The owner's end of the actor.
 pub(super) struct Releases {
     /// Handed over at the next [`Releases::flush`], so that outcomes that arrive together are written together.
@@ -69,10 +80,10 @@ pub(super) struct Releases {
     /// Not bounded: it holds jobs that this worker has claimed, and no more are claimed while [`Releases::is_full`].
     entries: mpsc::UnboundedSender<Vec<Entry>>,
     reports: mpsc::UnboundedReceiver<Report>,
-    /// How many outcomes of each job are not reported yet. More than one only if the worker was declared dead, and has
-    /// claimed the job again.
-    ids: HashMap<i64, usize>,
+    /// The jobs with outcomes that are not reported yet.
+    ids: HashMap<i64, Unreported>,
     bytes: usize,
+    stuck: usize,
     actor: JoinHandle<()>,
 }
 
@@ -83,14 +94,17 @@ impl Releases {
         let (report, reports) = mpsc::unbounded_channel();
         let delays = Delays { complete: plan.complete_job_batch_delay, fail: plan.fail_job_batch_delay };
         let actor = tokio::spawn(Actor::new(shared.clone(), delays, received, report).run());
-        Releases { next: Vec::new(), entries, reports, ids: HashMap::new(), bytes: 0, actor }
+        Releases { next: Vec::new(), entries, reports, ids: HashMap::new(), bytes: 0, stuck: 0, actor }
     }
 
-    /// Takes over an outcome. With `is_unknown` it may have been written already, over a connection that was lost.
-    pub(super) fn add(&mut self, finished: Finished, is_unknown: bool) {
-        *self.ids.entry(finished.job.id).or_default() += 1;
+    /// Takes over an outcome of the claim that was made at `locked_at`. With `is_unknown` it may have been written already,
+    /// over a connection that was lost.
+    pub(super) fn add(&mut self, finished: Finished, locked_at: Option<DateTime<Utc>>, is_unknown: bool) {
+        let unreported = self.ids.entry(finished.job.id).or_default();
+        unreported.count += 1;
+        unreported.locked_at = unreported.locked_at.max(locked_at);
         self.bytes += size_of(&finished);
-        self.next.push(Entry::new(finished, is_unknown));
+        self.next.push(Entry::new(finished, locked_at, is_unknown));
     }
 
     /// Hands over what was added since the last call.
@@ -105,10 +119,11 @@ impl Releases {
     pub(super) async fn report(&mut self) -> Option<Report> {
         let report = self.reports.recv().await?;
         self.bytes = self.bytes.saturating_sub(report.bytes);
+        self.stuck = report.stuck;
         for id in &report.ids {
-            let Some(count) = self.ids.get_mut(id) else { continue };
-            *count -= 1;
-            if *count == 0 {
+            let Some(unreported) = self.ids.get_mut(id) else { continue };
+            unreported.count -= 1;
+            if unreported.count == 0 {
                 self.ids.remove(id);
             }
         }
@@ -120,6 +135,11 @@ impl Releases {
         self.ids.is_empty()
     }
 
+    /// Whether nothing is left but outcomes that are stuck.
+    pub(super) fn is_stuck(&self) -> bool {
+        !self.ids.is_empty() && self.stuck >= self.ids.len()
+    }
+
     /// Whether so much waits to be written that nothing more should be claimed.
     pub(super) fn is_full(&self) -> bool {
         self.ids.len() >= MOST_JOBS || self.bytes >= MOST_BYTES
@@ -128,6 +148,11 @@ impl Releases {
     /// The jobs whose outcomes are not written yet.
     pub(super) fn ids(&self) -> impl Iterator<Item = i64> + '_ {
         self.ids.keys().copied()
+    }
+
+    /// When a job whose outcome is not written yet was claimed.
+    pub(super) fn locked_at(&self, id: i64) -> Option<DateTime<Utc>> {
+        self.ids.get(&id)?.locked_at
     }
 
     /// Forgets what is not written: the worker leaves its locks to the recovery.

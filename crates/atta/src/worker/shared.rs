@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::{Object, Pool};
+use tokio::runtime::Handle;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Statement};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::flags::ForbiddenFlags;
+use super::flags::FlagReader;
+use super::hooks::HookBacklog;
 use super::run::Tasks;
 use crate::context::Extensions;
 use crate::event::{EventSender, HookList};
@@ -27,7 +29,7 @@ pub(crate) struct Shared {
     /// For releases of several jobs. Where the sessions are ours, their statements time out.
     pub(crate) release_pool: Pool,
     /// For releases of single jobs, which may take long.
-    pub(crate) alone_pool: Pool,
+    pub(crate) apart_pool: Pool,
     /// For heartbeats and recovery.
     pub(crate) pulse_pool: Pool,
     pub(crate) sql: Statements,
@@ -36,11 +38,14 @@ pub(crate) struct Shared {
     pub(crate) tasks: Tasks,
     pub(crate) task_identifiers: Vec<String>,
     pub(crate) slots: usize,
-    pub(crate) forbidden_flags: ForbiddenFlags,
+    pub(crate) forbidden_flags: FlagReader,
     pub(crate) extensions: Extensions,
     pub(crate) events: EventSender,
     pub(crate) hooks: HookList,
     pub(crate) hook_tasks: TaskTracker,
+    pub(crate) hook_backlog: HookBacklog,
+    /// The runtime of the application, for its code.
+    pub(crate) app_runtime: Handle,
     /// Whether jobs may be held: not while the fleet is under suspicion, or another tool's functions are in place.
     pub(crate) may_hold: AtomicBool,
     /// Jobs that notices told of since the worker last asked.

@@ -138,6 +138,10 @@ impl Shutdown {
         self.phase != Phase::Running
     }
 
+    pub(super) fn is_in_grace(&self) -> bool {
+        matches!(self.phase, Phase::Grace { until } if Instant::now() < until)
+    }
+
     pub(super) fn is_aborting(&self) -> bool {
         matches!(self.phase, Phase::Aborting { .. } | Phase::Abandoned { .. } | Phase::Left)
     }

@@ -2,9 +2,11 @@
 //! and everything else in which queues on PostgreSQL are known to go wrong.
 
 mod beating;
+mod blocked;
 mod connections;
 mod endings;
 mod failover;
+mod hung;
 mod idle;
 mod killed;
 mod patroni;

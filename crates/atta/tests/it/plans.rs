@@ -9,7 +9,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use crate::worker::support::{Reports, Running, options};
 
 /// A statement of the library's, its parameters' types, and values for them.
-const STATEMENTS: [(&str, &str, &str, &str); 9] = [
+const STATEMENTS: [(&str, &str, &str, &str); 11] = [
     (
         "pick_jobs",
         include_str!("../../sql/queries/pick_jobs.sql"),
@@ -44,20 +44,32 @@ const STATEMENTS: [(&str, &str, &str, &str); 9] = [
     (
         "complete_claimed",
         include_str!("../../sql/queries/complete_claimed.sql"),
-        "text, bigint[], smallint, boolean",
-        "'w', '{1,2,3}', 1, false",
+        "text, bigint[], timestamptz[]",
+        "'w', '{1,2,3}', '{2020-01-01,2020-01-01,2020-01-01}'",
     ),
     (
         "complete_claimed_queued",
         include_str!("../../sql/queries/complete_claimed_queued.sql"),
-        "text, bigint[], smallint, boolean",
-        "'w', '{1,2,3}', 1, false",
+        "text, bigint[], timestamptz[], integer[]",
+        "'w', '{1,2,3}', '{2020-01-01,2020-01-01,2020-01-01}', '{1,2,null}'",
     ),
     (
         "fail_claimed",
         include_str!("../../sql/queries/fail_claimed.sql"),
-        "text, bigint[], smallint, boolean, text[], text[], float8[], timestamptz[], boolean[]",
-        "'w', '{1}', 1, false, '{no}', '{null}', '{null}', '{null}', '{false}'",
+        "text, bigint[], timestamptz[], integer[], text[], text[], float8[], timestamptz[], boolean[]",
+        "'w', '{1}', '{2020-01-01}', '{null}', '{no}', '{null}', '{null}', '{null}', '{false}'",
+    ),
+    (
+        "return_claimed",
+        include_str!("../../sql/queries/return_claimed.sql"),
+        "text, bigint[], timestamptz[], integer[], float8",
+        "'w', '{1}', '{2020-01-01}', '{null}', 0",
+    ),
+    (
+        "refresh_locks",
+        include_str!("../../sql/queries/refresh_locks.sql"),
+        "text, bigint[]",
+        "'w', '{1,2,3}'",
     ),
 ];
 

@@ -1,6 +1,6 @@
 //! The actor: the task that has all outcomes until they are written.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,14 +16,14 @@ use crate::Result;
 pub(in super::super) const BATCHES: usize = 2;
 
 /// Statements for a single outcome that are under way at a time.
-pub(in super::super) const ALONE: usize = 2;
+pub(in super::super) const APART: usize = 2;
 
 /// A statement that was answered, or failed.
 struct Written {
     entries: Vec<Entry>,
-    is_alone: bool,
-    /// The ids of the jobs that were ours.
-    owned: Result<HashSet<i64>>,
+    is_apart: bool,
+    /// What became of the jobs whose claims were not lost.
+    fates: Result<HashMap<i64, Fate>>,
 }
 
 pub(super) struct Actor {
@@ -34,7 +34,9 @@ pub(super) struct Actor {
     reports: mpsc::UnboundedSender<Report>,
     writes: JoinSet<Written>,
     batches: usize,
-    alone: usize,
+    apart: usize,
+    /// As last reported.
+    stuck: usize,
 }
 
 impl Actor {
@@ -45,24 +47,28 @@ impl Actor {
         reports: mpsc::UnboundedSender<Report>,
     ) -> Actor {
         let (pending, writes) = (Pending::new(delays), JoinSet::new());
-        Actor { shared, pending, entries, reports, writes, batches: 0, alone: 0 }
+        Actor { shared, pending, entries, reports, writes, batches: 0, apart: 0, stuck: 0 }
     }
 
-    /// Writes outcomes until the owner has ended and nothing is left, or until the worker leaves its locks to the
-    /// recovery. Then a statement may wait for another transaction for ever, so those under way are not awaited.
+    /// Writes outcomes until the owner has ended, or until the worker leaves its locks to the recovery. Then a statement may wait for another transaction for ever, so those under way are not awaited.
     pub(super) async fn run(mut self) {
         let (mut is_open, mut is_hurrying) = (true, false);
         loop {
             let now = Instant::now();
             self.send(now);
-            if !is_open && self.pending.is_empty() && self.writes.is_empty() {
+            self.report_stuck();
+            // Without an owner there are no heartbeats. What can't be written now is left to the recovery.
+            if !is_open && self.writes.is_empty() {
                 return;
             }
             let timer = self.pending.next_timer(now);
             tokio::select! {
                 entries = self.entries.recv(), if is_open => match entries {
                     Some(entries) => self.pending.add(Instant::now(), entries),
-                    None => is_open = false,
+                    None => {
+                        is_open = false;
+                        self.pending.hurry(Instant::now());
+                    }
                 },
                 Some(written) = self.writes.join_next() => self.on_written(written),
                 () = sleep_until(timer) => {}
@@ -84,36 +90,36 @@ impl Actor {
             self.batches += 1;
             self.spawn(entries, false);
         }
-        while self.alone < ALONE {
-            let Some(entry) = self.pending.next_alone(now) else { break };
-            self.alone += 1;
+        while self.apart < APART {
+            let Some(entry) = self.pending.next_apart(now) else { break };
+            self.apart += 1;
             self.spawn(vec![entry], true);
         }
     }
 
-    fn spawn(&mut self, entries: Vec<Entry>, is_alone: bool) {
+    fn spawn(&mut self, entries: Vec<Entry>, is_apart: bool) {
         let shared = self.shared.clone();
         self.writes.spawn(async move {
-            let owned = write::write(&shared, &entries, is_alone).await;
-            Written { entries, is_alone, owned }
+            let fates = write::write(&shared, &entries, is_apart).await;
+            Written { entries, is_apart, fates }
         });
     }
 
     fn on_written(&mut self, written: Result<Written, JoinError>) {
         // Nothing in there panics. If it does, nobody knows what was written, and the recovery frees the jobs.
-        let Ok(Written { entries, is_alone, owned }) = written.inspect_err(|error| {
+        let Ok(Written { entries, is_apart, fates }) = written.inspect_err(|error| {
             tracing::error!(%error, "a release panicked");
         }) else {
             return;
         };
-        match is_alone {
-            true => self.alone -= 1,
+        match is_apart {
+            true => self.apart -= 1,
             false => self.batches -= 1,
         }
         let now = Instant::now();
-        match owned {
-            Ok(owned) => {
-                let fate_of = |id| if owned.contains(&id) { Fate::Written } else { Fate::Absent };
+        match fates {
+            Ok(fates) => {
+                let fate_of = |id| fates.get(&id).copied().unwrap_or(Fate::Absent);
                 let done = self.pending.on_answer(now, entries, fate_of);
                 self.report(done);
             }
@@ -121,11 +127,20 @@ impl Actor {
         }
     }
 
+    /// Says how many outcomes are stuck, if that has changed. Those under way apart are.
+    fn report_stuck(&mut self) {
+        let stuck = self.pending.stuck() + self.apart;
+        if stuck != self.stuck {
+            self.stuck = stuck;
+            let _ = self.reports.send(Report { stuck, ..Report::default() });
+        }
+    }
+
     fn report(&mut self, done: Vec<(Entry, Fate)>) {
         if done.is_empty() {
             return;
         }
-        let mut report = Report::default();
+        let mut report = Report { stuck: self.stuck, ..Report::default() };
         let (mut written, mut lost) = (Vec::with_capacity(done.len()), Vec::new());
         for (entry, fate) in done {
             report.add(&entry.finished);

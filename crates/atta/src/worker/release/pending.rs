@@ -1,9 +1,12 @@
 //! Which outcomes are written now, and which are tried again when. No database in here.
 //!
-//! Outcomes of one kind are written together. An outcome that fails for a reason of its own is written alone from then
-//! on, so that it delays no other: because the database refuses it, or because its statement took too long.
+//! Outcomes of one kind are written together. If that fails for a reason that one of them may be, each is tried by itself:
+//! the database refused the statement, or it took too long. What fails by itself is set apart, on other connections and
+//! with growing pauses, so that it delays no other. What another transaction keeps locked is tried again, with pauses too.
 
 use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
 
 use super::super::backoff::Backoff;
 use super::super::run::{Finished, Outcome};
@@ -36,26 +39,39 @@ pub(super) enum Kind {
 enum State {
     New,
     Blocked,
+    Slow,
     Refused,
+}
+
+/// With which others an outcome is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Company {
+    /// With all of its kind.
+    Together,
+    /// By itself: with others it failed, and any of them may have been the reason.
+    Single,
+    /// By itself, on the connections for this, since it has failed by itself.
+    Apart,
 }
 
 /// An outcome on its way into the database.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) finished: Finished,
+    /// When the job was claimed, which tells the claim from others of the same job. None: it is not ours by any.
+    pub(super) locked_at: Option<DateTime<Utc>>,
     /// A reply was lost, so this may have been written already. A job that is no longer ours then was released by us.
     pub(super) is_unknown: bool,
-    /// Written by a statement of its own.
-    is_alone: bool,
+    company: Company,
     state: State,
     tries: u32,
     not_before: Instant,
 }
 
 impl Entry {
-    pub(super) fn new(finished: Finished, is_unknown: bool) -> Entry {
+    pub(super) fn new(finished: Finished, locked_at: Option<DateTime<Utc>>, is_unknown: bool) -> Entry {
         let (state, not_before) = (State::New, Instant::now());
-        Entry { finished, is_unknown, is_alone: false, state, tries: 0, not_before }
+        Entry { finished, locked_at, is_unknown, company: Company::Together, state, tries: 0, not_before }
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -65,11 +81,6 @@ impl Entry {
             Outcome::Interrupted => Kind::Interrupt,
             Outcome::NotStarted => Kind::Return,
         }
-    }
-
-    /// What outcomes have in common that one statement writes.
-    fn shape(&self) -> (Kind, i16, bool) {
-        (self.kind(), self.finished.job.attempts, self.finished.job.key.is_some())
     }
 
     fn pause(&mut self, now: Instant, longest: Duration) {
@@ -91,14 +102,23 @@ impl Entry {
         self.pause(now, LONGEST);
     }
 
-    fn refuse(mut self, now: Instant, error: &Error) -> Entry {
-        if self.state != State::Refused {
-            self.state = State::Refused;
+    /// It failed by itself: from now on it has a connection to itself while it is tried, and pauses in between.
+    fn set_apart(mut self, now: Instant, error: &Error) -> Entry {
+        let is_slow = is_too_slow(error);
+        let state = if is_slow { State::Slow } else { State::Refused };
+        if self.state != state {
+            self.state = state;
             let (job, task) = (self.finished.job.id, self.finished.job.task_identifier());
-            tracing::error!(job, task, %error, "the database refuses to release a job, trying again");
+            match is_slow {
+                true => tracing::warn!(job, task, %error, "the release of a job takes long, trying again"),
+                false => {
+                    tracing::error!(job, task, %error, "the database refuses to release a job, trying again")
+                }
+            }
         }
+        self.company = Company::Apart;
         self.finished = without_what_is_refused(self.finished, error);
-        self.pause(now, LONGEST_REFUSED);
+        self.pause(now, if is_slow { LONGEST } else { LONGEST_REFUSED });
         self
     }
 }
@@ -135,8 +155,9 @@ impl Pending {
         Pending { delays, ..Pending::default() }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    /// How many outcomes wait because something is in their own way.
+    pub(super) fn stuck(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.state != State::New).count()
     }
 
     /// Takes over new outcomes.
@@ -166,18 +187,25 @@ impl Pending {
         if self.pause_until.is_some_and(|time| time > now) {
             return None;
         }
-        let is_due = |entry: &Entry| !entry.is_alone && entry.not_before <= now;
+        let is_due = |entry: &Entry| entry.company != Company::Apart && entry.not_before <= now;
         // The oldest decides which kind is next, so that no kind waits for ever.
-        let shape = self.entries.iter().find(|entry| is_due(entry))?.shape();
+        let index = self.entries.iter().position(is_due)?;
+        let first = &self.entries[index];
+        if first.company == Company::Single {
+            return Some(vec![self.entries.remove(index)]);
+        }
+        let kind = first.kind();
         let goes = |it: &mut Entry| {
-            !it.is_alone && it.shape() == shape && (it.not_before <= now || it.state == State::New)
+            let is_due = it.not_before <= now || it.state == State::New;
+            it.company == Company::Together && it.kind() == kind && is_due
         };
         Some(self.entries.extract_if(.., goes).take(MOST).collect())
     }
 
-    /// Takes out the next outcome that is written alone.
-    pub(super) fn next_alone(&mut self, now: Instant) -> Option<Entry> {
-        let index = self.entries.iter().position(|entry| entry.is_alone && entry.not_before <= now)?;
+    /// Takes out the next outcome that is written apart.
+    pub(super) fn next_apart(&mut self, now: Instant) -> Option<Entry> {
+        let is_due = |entry: &Entry| entry.company == Company::Apart && entry.not_before <= now;
+        let index = self.entries.iter().position(is_due)?;
         Some(self.entries.remove(index))
     }
 
@@ -210,36 +238,146 @@ impl Pending {
 
     /// A statement failed.
     pub(super) fn on_error(&mut self, now: Instant, mut entries: Vec<Entry>, error: &Error) {
-        let is_alone = entries.iter().all(|entry| entry.is_alone);
         for entry in &mut entries {
             entry.is_unknown |= error.may_have_happened();
         }
-        if is_about_one(error) && !is_alone {
+        if entries.len() > 1 && is_about_one(error) {
             tracing::warn!(%error, jobs = entries.len(), "could not release jobs together, trying one by one");
             for entry in &mut entries {
-                (entry.is_alone, entry.not_before) = (true, now);
+                (entry.company, entry.not_before) = (Company::Single, now);
             }
-            self.entries.extend(entries);
-        } else if error.is_transient() && !is_alone {
+        } else if is_about_one(error) {
+            entries = entries.into_iter().map(|entry| entry.set_apart(now, error)).collect();
+        } else if entries.iter().any(|entry| entry.company == Company::Apart) {
+            entries.iter_mut().for_each(|entry| entry.pause(now, LONGEST));
+        } else {
             if self.errors.tries() == 0 {
                 tracing::warn!(%error, jobs = entries.len(), "could not release jobs, trying again");
             }
             self.pause_until = Some(now + self.errors.next());
-            self.entries.extend(entries);
-        } else if error.is_transient() {
-            let paused = entries.into_iter().map(|mut entry| {
-                entry.pause(now, LONGEST);
-                entry
-            });
-            self.entries.extend(paused);
-        } else {
-            self.entries.extend(entries.into_iter().map(|entry| entry.refuse(now, error)));
         }
+        self.entries.extend(entries);
     }
 }
 
-/// Whether one of several outcomes may be the reason, so that each is tried by itself: the database refuses the statement,
-/// or it took too long, or waited too long for a lock.
+/// Whether one outcome may be the reason, and not the database as a whole: the database refuses the statement, or it took
+/// too long, or waited too long for a lock.
 fn is_about_one(error: &Error) -> bool {
-    !error.is_transient() || error.db_code() == Some("55P03")
+    !error.is_transient() || is_too_slow(error)
+}
+
+fn is_too_slow(error: &Error) -> bool {
+    matches!(error.db_code(), Some("55P03" | "57014"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::super::run::{Claim, Failure};
+    use super::*;
+    use crate::job::Place;
+    use crate::{Job, Retry};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn entry(id: i64, outcome: Outcome) -> Entry {
+        let time = DateTime::UNIX_EPOCH;
+        let job = Arc::new(Job {
+            id,
+            task_identifier: "t".into(),
+            job_queue_id: None,
+            queue_name: None,
+            payload: "{}".into(),
+            priority: 0,
+            run_at: time,
+            attempts: 1,
+            max_attempts: 25,
+            last_error: None,
+            created_at: time,
+            updated_at: time,
+            key: None,
+            locked_at: None,
+            locked_by: None,
+            revision: 0,
+            flags: None,
+            place: Place::default(),
+        });
+        let finished = Finished { job, outcome, duration: MS, claim: Claim::Durable };
+        Entry::new(finished, None, false)
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed(Failure { error: "no".into(), retry: Retry::Backoff, payload: None })
+    }
+
+    fn ids(entries: Option<Vec<Entry>>) -> Vec<i64> {
+        entries.into_iter().flatten().map(|entry| entry.finished.job.id).collect()
+    }
+
+    #[test]
+    fn outcomes_of_a_kind_go_together_when_the_first_is_due() {
+        let now = Instant::now();
+        let mut pending = Pending::new(Delays { complete: 10 * MS, fail: Duration::ZERO });
+        pending.add(now, vec![entry(1, Outcome::Completed), entry(2, failed())]);
+        pending.add(now + 5 * MS, vec![entry(3, Outcome::Completed)]);
+        assert_eq!(ids(pending.next_batch(now + 5 * MS)), [2]);
+        assert_eq!(ids(pending.next_batch(now + 5 * MS)), [0; 0]);
+        assert_eq!(pending.next_timer(now + 5 * MS), Some(now + 10 * MS));
+        assert_eq!(ids(pending.next_batch(now + 10 * MS)), [1, 3]);
+        pending.add(now, vec![entry(4, Outcome::Completed)]);
+        pending.hurry(now);
+        assert_eq!(ids(pending.next_batch(now)), [4]);
+        assert!(pending.entries.is_empty());
+    }
+
+    #[test]
+    fn what_is_blocked_is_tried_again_and_delays_no_other() {
+        let mut now = Instant::now();
+        let mut pending = Pending::default();
+        pending.add(now, vec![entry(1, Outcome::Completed), entry(2, Outcome::Completed)]);
+        for pause in [50, 100, 200, 400, 800, 1600, 2000, 2000] {
+            let batch = pending.next_batch(now).unwrap();
+            let fate_of = |id| if id == 1 { Fate::Blocked } else { Fate::Written };
+            let done = pending.on_answer(now, batch, fate_of);
+            assert_eq!(done.len(), 1, "the others are written");
+            assert_eq!(pending.next_timer(now), Some(now + pause * MS));
+            pending.add(now, vec![entry(2, Outcome::Completed)]);
+            assert_eq!(ids(pending.next_batch(now)), [2]);
+            now += pause * MS;
+            pending.add(now, vec![entry(2, Outcome::Completed)]);
+        }
+    }
+
+    #[test]
+    fn after_a_refusal_each_is_tried_by_itself_and_what_fails_again_is_set_apart() {
+        let (now, refusal) = (Instant::now(), Error::config("no"));
+        let mut pending = Pending::default();
+        pending.add(now, vec![entry(1, Outcome::Completed), entry(2, Outcome::Completed)]);
+        let batch = pending.next_batch(now).unwrap();
+        pending.on_error(now, batch, &refusal);
+        let (first, second) = (pending.next_batch(now).unwrap(), pending.next_batch(now).unwrap());
+        assert_eq!((first.len(), second.len()), (1, 1));
+        pending.on_error(now, first, &refusal);
+        assert_eq!(pending.on_answer(now, second, |_| Fate::Written).len(), 1);
+        let mut time = now;
+        for pause in [50, 100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
+            assert!(pending.next_batch(time).is_none() && pending.next_apart(time).is_none());
+            time += pause * MS;
+            let apart = pending.next_apart(time).unwrap();
+            pending.on_error(time, vec![apart], &refusal);
+        }
+    }
+
+    #[test]
+    fn while_the_database_is_away_nothing_is_tried_for_a_while() {
+        let (now, away) = (Instant::now(), Error::unavailable("away"));
+        let mut pending = Pending::default();
+        pending.add(now, vec![entry(1, Outcome::Completed)]);
+        let batch = pending.next_batch(now).unwrap();
+        pending.on_error(now, batch, &away);
+        assert!(pending.next_batch(now).is_none());
+        let later = pending.next_timer(now).unwrap();
+        assert_eq!(ids(pending.next_batch(later)), [1]);
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::super::Shared;
 use super::super::run::{Finished, Outcome};
+use super::super::{Shared, hooks};
 use crate::event::WorkerEvent;
 
 /// Reports what was written, or not: with `is_unknown` a reply was lost, and jobs that are no longer ours were released by
@@ -23,31 +23,12 @@ pub(super) fn tell_lost(shared: &Shared, finished: Vec<Finished>) {
     }
 }
 
-/// Events at once, hooks in a task of their own: a slow hook holds nobody up.
+/// Sends the events and calls the hooks.
 pub(crate) fn tell_all(shared: &Arc<Shared>, finished: Vec<Finished>) {
     for one in &finished {
         tell_event(shared, one);
     }
-    if !shared.hooks.is_empty() {
-        let hooks = shared.hooks.clone();
-        shared.hook_tasks.spawn(async move {
-            for Finished { job, outcome, .. } in &finished {
-                match outcome {
-                    Outcome::Completed => hooks.call("on_complete", |it| it.on_complete(job)).await,
-                    Outcome::Interrupted => hooks.call("on_interruption", |it| it.on_interruption(job)).await,
-                    Outcome::NotStarted => {}
-                    Outcome::Failed(failure) if failure.is_for_good(job) => {
-                        hooks
-                            .call("on_permanent_failure", |it| it.on_permanent_failure(job, &failure.error))
-                            .await;
-                    }
-                    Outcome::Failed(failure) => {
-                        hooks.call("on_fail", |it| it.on_fail(job, &failure.error)).await
-                    }
-                }
-            }
-        });
-    }
+    hooks::call_hooks(shared, finished);
 }
 
 fn tell_event(shared: &Shared, Finished { job, outcome, duration, .. }: &Finished) {

@@ -1,63 +1,84 @@
 //! The statements that release jobs.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
+use futures_util::future::join3;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::super::Shared;
 use super::super::run::{Finished, Outcome};
-use super::pending::{Entry, Kind};
+use super::pending::{Entry, Fate, Kind};
 use crate::db::pool;
 use crate::job::{FIRST_TIME, LAST_TIME};
 use crate::{Error, Result, Retry};
 
-/// Writes outcomes of one kind, on one connection. Returns the ids of the jobs that were still ours.
-pub(super) async fn write(shared: &Shared, entries: &[Entry], is_alone: bool) -> Result<HashSet<i64>> {
-    let pool = if is_alone { &shared.alone_pool } else { &shared.release_pool };
-    let client = pool::get(pool, "releasing jobs").await?;
-    let Some(Entry { finished, .. }) = entries.first() else { return Ok(HashSet::new()) };
-    let (attempt, has_key) = (finished.job.attempts, finished.job.key.is_some());
-    let owned = write_claims(shared, &client, attempt, has_key, entries).await?;
-    Ok(owned.into_iter().collect())
+/// Writes outcomes of one kind by one statement. Returns what became of each job whose claim was not lost.
+pub(super) async fn write(shared: &Shared, entries: &[Entry], is_apart: bool) -> Result<HashMap<i64, Fate>> {
+    let Some(first) = entries.first() else { return Ok(HashMap::new()) };
+    let pool = if is_apart { &shared.apart_pool } else { &shared.release_pool };
+    let client = &pool::get(pool, "releasing jobs").await?;
+    let worker_id = &*shared.worker_id;
+    let ids: Vec<i64> = entries.iter().map(|one| one.finished.job.id).collect();
+    let times: Vec<Option<DateTime<Utc>>> = entries.iter().map(|one| one.locked_at).collect();
+    let queues: Vec<Option<i32>> = entries.iter().map(|one| one.finished.job.job_queue_id).collect();
+    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = vec![
+        (&worker_id, Type::TEXT),
+        (&ids, Type::INT8_ARRAY),
+        (&times, Type::TIMESTAMPTZ_ARRAY),
+        (&queues, Type::INT4_ARRAY),
+    ];
+    let failures = Failures::of(entries.iter().map(|one| &one.finished));
+    let delay = shared.interrupted_job_retry_delay.as_secs_f64();
+    let (doing, sql) = match first.kind() {
+        Kind::Complete if queues.iter().all(Option::is_none) => {
+            parameters.pop();
+            ("completing jobs", &shared.sql.complete_claimed)
+        }
+        Kind::Complete => ("completing jobs", &shared.sql.complete_claimed_queued),
+        Kind::Fail => {
+            parameters.extend(failures.parameters().into_iter().skip(1));
+            ("failing jobs", &shared.sql.fail_claimed)
+        }
+        Kind::Interrupt => {
+            parameters.push((&delay, Type::FLOAT8));
+            ("returning jobs", &shared.sql.return_claimed)
+        }
+        Kind::Return => {
+            parameters.push((&0.0_f64, Type::FLOAT8));
+            ("returning jobs", &shared.sql.return_claimed)
+        }
+    };
+    let rows = match shared.use_prepared || is_apart {
+        true => shared.query(client, sql, &parameters).await,
+        false => query_within(shared, client, sql, &parameters).await,
+    };
+    let rows = rows.map_err(|error| Error::database(doing, error))?;
+    let fate = |is_written| if is_written { Fate::Written } else { Fate::Blocked };
+    Ok(rows.iter().map(|row| (row.get(0), fate(row.get(1)))).collect())
 }
 
-async fn write_claims(
+/// The time limits of a batch for a session that is not ours: see `TO_RELEASE` in the options.
+const BEGIN: &str =
+    "begin isolation level read committed; set local statement_timeout = '1s'; set local lock_timeout = '1s'";
+
+/// A statement within these limits. All is sent before the first is answered, so it is one round trip.
+async fn query_within(
     shared: &Shared,
     client: &Object,
-    attempt: i16,
-    has_key: bool,
-    entries: &[Entry],
-) -> Result<Vec<i64>> {
-    let Some(first) = entries.first() else { return Ok(Vec::new()) };
-    let ids: Vec<i64> = entries.iter().map(|one| one.finished.job.id).collect();
-    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> =
-        vec![(&attempt, Type::INT2), (&has_key, Type::BOOL)];
-    match first.kind() {
-        Kind::Complete => {
-            let is_queued = entries.iter().any(|one| one.finished.job.job_queue_id.is_some());
-            let sql =
-                if is_queued { &shared.sql.complete_claimed_queued } else { &shared.sql.complete_claimed };
-            query(shared, client, "completing jobs", sql, &ids, &parameters).await
-        }
-        Kind::Fail => {
-            let failures = Failures::of(entries.iter().map(|one| &one.finished));
-            parameters.extend(failures.parameters().into_iter().skip(1));
-            query(shared, client, "failing jobs", &shared.sql.fail_claimed, &ids, &parameters).await
-        }
-        kind @ (Kind::Interrupt | Kind::Return) => {
-            let is_begun = kind == Kind::Interrupt;
-            let delay = if is_begun { shared.interrupted_job_retry_delay.as_secs_f64() } else { 0.0 };
-            // Those that were held have no such time.
-            let times: Option<Vec<_>> = entries.iter().map(|one| one.finished.job.locked_at).collect();
-            let claimed_at = times.filter(|_| entries.iter().any(|one| one.is_unknown));
-            parameters.push((&delay, Type::FLOAT8));
-            parameters.push((&claimed_at, Type::TIMESTAMPTZ_ARRAY));
-            query(shared, client, "returning jobs", &shared.sql.return_claimed, &ids, &parameters).await
-        }
-    }
+    sql: &str,
+    parameters: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let query = shared.query(client, sql, parameters);
+    let (begun, rows, committed) =
+        join3(client.batch_execute(BEGIN), query, client.batch_execute("commit")).await;
+    begun?;
+    let rows = rows?;
+    committed?;
+    Ok(rows)
 }
 
 /// What the database will not have for its value (a payload that is nested too deeply, a letter that its encoding does not
@@ -81,8 +102,11 @@ pub(super) fn without_what_is_refused(mut one: Finished, error: &Error) -> Finis
 /// Gives back what was claimed for us by a statement whose answer was lost, and says how many jobs that were.
 pub(crate) async fn return_unknown(shared: &Shared, known: &[i64]) -> Result<usize> {
     let client = pool::get(&shared.lane_pool, "returning jobs of a lost claim").await?;
-    let sql = &shared.sql.return_unknown;
-    let ids = query(shared, &client, "returning jobs of a lost claim", sql, known, &[]).await?;
+    let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&&*shared.worker_id, Type::TEXT), (&known, Type::INT8_ARRAY)];
+    let rows = shared.query(&client, &shared.sql.return_unknown, &parameters).await;
+    let rows = rows.map_err(|error| Error::database("returning jobs of a lost claim", error))?;
+    let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
     if !ids.is_empty() {
         tracing::warn!(jobs = ?ids, "the answer to a claim was lost; its jobs are given back");
     }
@@ -144,20 +168,4 @@ fn plan(retry: Retry) -> (Option<f64>, Option<DateTime<Utc>>, bool) {
         Retry::At(time) => (None, Some(time.clamp(FIRST_TIME, LAST_TIME)), false),
         Retry::Never => (None, None, true),
     }
-}
-
-async fn query(
-    shared: &Shared,
-    client: &Object,
-    doing: &str,
-    sql: &str,
-    ids: &[i64],
-    more: &[(&(dyn ToSql + Sync), Type)],
-) -> Result<Vec<i64>> {
-    let worker_id = &*shared.worker_id;
-    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> =
-        vec![(&worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY)];
-    parameters.extend(more.iter().cloned());
-    let rows = shared.query(client, sql, &parameters).await.map_err(|error| Error::database(doing, error))?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
 }

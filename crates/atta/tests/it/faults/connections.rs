@@ -229,6 +229,45 @@ async fn a_release_whose_answer_was_lost_counts_once() {
     );
 }
 
+/// A held job whose connection is lost is free for a moment, and then a durable claim of the same worker may take it. That is
+/// no reason to run it again.
+#[tokio::test]
+async fn a_claim_of_its_own_after_a_lost_connection_is_not_taken_for_another_workers() {
+    let db = Database::migrated().await;
+    let (proxy, url) = Proxy::before(&db.url());
+    let (gate, mut reports) = (Arc::new(Notify::new()), Reports::new());
+    let opened = gate.clone();
+    let task = reports.task(move |_| {
+        let opened = opened.clone();
+        async move { opened.notified().await }
+    });
+    let options = options(&db).database_url(url).claims(Claims::Held).hold_budget(Duration::from_secs(1));
+    let worker = options.define_raw_job("gated", task).init().await.unwrap();
+    let (mut events, client) = (worker.events(), db.client().await);
+    let worker = Running::with(worker);
+    has_started(&mut events).await;
+    let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
+    let id = direct.add_raw_job("gated", json!({}), JobSpec::default()).await.unwrap().id();
+    reports.next().await;
+    proxy.cut_all();
+    // Waits until the server has noticed. If the worker was quicker, it changes nothing.
+    let claim =
+        "update graphile_worker._private_jobs set locked_by = $2, locked_at = now(), attempts = attempts + 1
+                 where id = $1 and locked_by is null";
+    client.execute(claim, &[&id, &worker.handle.worker_id()]).await.unwrap();
+    gate.notify_one();
+    let is_known = event(&mut events, |event| match event {
+        WorkerEvent::JobSucceeded { job, .. } => Some(job.id() == id),
+        WorkerEvent::ClaimLost { .. } => Some(false),
+        _ => None,
+    })
+    .await;
+    assert!(is_known, "it was ours, and it succeeded");
+    worker.stop().await.unwrap();
+    assert!(direct.get_job(id).await.unwrap().is_none());
+    assert!(reports.is_empty(), "it ran once");
+}
+
 #[tokio::test]
 async fn a_release_waits_for_a_database_that_is_away() {
     let db = Database::migrated().await;

@@ -1,0 +1,127 @@
+//! Hooks that are called after a job is released: bounded in number, in bytes and in time.
+//!
+//! Hooks are the application's code and run on its runtime. Outcomes that wait for their hooks are never dropped. While too
+//! many wait, the worker claims nothing more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, Semaphore};
+
+use super::Shared;
+use super::run::{Finished, Outcome};
+use crate::Job;
+use crate::event::{HookFuture, Hooks};
+
+/// While as many outcomes wait for their hooks, or payloads of as many bytes, the worker claims nothing more.
+const MOST_OUTCOMES: usize = 1_000;
+const MOST_BYTES: usize = 16 << 20;
+
+/// Outcomes whose hooks run at the same time.
+const AT_A_TIME: usize = 64;
+
+/// Outcomes that wait for their hooks, or whose hooks run.
+pub(crate) struct HookBacklog {
+    outcomes: AtomicUsize,
+    bytes: AtomicUsize,
+    room: Notify,
+    permits: Arc<Semaphore>,
+    timeout: Duration,
+}
+
+impl HookBacklog {
+    pub(crate) fn new(timeout: Duration) -> HookBacklog {
+        let permits = Arc::new(Semaphore::new(AT_A_TIME));
+        HookBacklog {
+            outcomes: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            room: Notify::new(),
+            permits,
+            timeout,
+        }
+    }
+
+    /// Whether so much waits that nothing more should be claimed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.outcomes.load(Ordering::SeqCst) >= MOST_OUTCOMES
+            || self.bytes.load(Ordering::SeqCst) >= MOST_BYTES
+    }
+
+    /// Waits until there is room again. Cancel safe.
+    pub(crate) async fn has_room(&self) {
+        while self.is_full() {
+            self.room.notified().await;
+        }
+    }
+
+    fn add(&self, bytes: usize) {
+        self.outcomes.fetch_add(1, Ordering::SeqCst);
+        self.bytes.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    fn remove(&self, bytes: usize) {
+        let was_full = self.is_full();
+        self.outcomes.fetch_sub(1, Ordering::SeqCst);
+        self.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        if was_full && !self.is_full() {
+            self.room.notify_one();
+        }
+    }
+}
+
+/// Calls the hooks of these outcomes, each in a task of its own.
+pub(crate) fn call_hooks(shared: &Arc<Shared>, finished: Vec<Finished>) {
+    if shared.hooks.is_empty() {
+        return;
+    }
+    for one in finished {
+        let (shared, bytes) = (shared.clone(), one.job.payload_json().len());
+        shared.hook_backlog.add(bytes);
+        let runtime = shared.app_runtime.clone();
+        let tasks = shared.hook_tasks.clone();
+        tasks.spawn_on(
+            async move {
+                // It is never closed.
+                let permit = shared.hook_backlog.permits.acquire().await;
+                call(&shared, &one).await;
+                drop((permit, one));
+                shared.hook_backlog.remove(bytes);
+            },
+            &runtime,
+        );
+    }
+}
+
+async fn call(shared: &Shared, Finished { job, outcome, .. }: &Finished) {
+    match outcome {
+        Outcome::Completed => each(shared, "on_complete", job, |it| it.on_complete(job)).await,
+        Outcome::Interrupted => each(shared, "on_interruption", job, |it| it.on_interruption(job)).await,
+        Outcome::NotStarted => {}
+        Outcome::Failed(failure) if failure.is_for_good(job) => {
+            each(shared, "on_permanent_failure", job, |it| it.on_permanent_failure(job, &failure.error))
+                .await;
+        }
+        Outcome::Failed(failure) => each(shared, "on_fail", job, |it| it.on_fail(job, &failure.error)).await,
+    }
+}
+
+async fn each<'a>(
+    shared: &'a Shared,
+    hook: &'static str,
+    job: &Job,
+    call: impl Fn(&'a dyn Hooks) -> HookFuture<'a>,
+) {
+    let timeout = shared.hook_backlog.timeout;
+    let called = shared.hooks.call_within(hook, timeout, call).await;
+    if called.is_err() {
+        let task = job.task_identifier();
+        tracing::error!(
+            hook,
+            job = job.id,
+            task,
+            ?timeout,
+            "a hook did not return in time and was abandoned"
+        );
+    }
+}
