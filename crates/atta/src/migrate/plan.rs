@@ -24,7 +24,16 @@ struct AttaRevision {
 const ATTA_REVISIONS: [AttaRevision; 1] = [AttaRevision {
     id: 1,
     title: "our own objects: workers and indexes",
-    relations: &["_atta_workers", "_atta_deaths", "_atta_jobs_no_queue_index", "_atta_jobs_queue_index"],
+    relations: &[
+        "_atta_workers",
+        "_atta_deaths",
+        "_atta_crashes",
+        "_atta_jobs_task_index",
+        "_atta_jobs_flagged_index",
+        "_atta_jobs_queue_index",
+        "_atta_jobs_queued_index",
+        "_atta_jobs_locked_index",
+    ],
     template: include_str!("../../sql/migrations/atta_000001.sql"),
 }];
 

@@ -9,7 +9,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use crate::worker::support::{Reports, Running, options};
 
 /// A statement of the library's, its parameters' types, and values for them.
-const STATEMENTS: [(&str, &str, &str, &str); 9] = [
+const STATEMENTS: [(&str, &str, &str, &str); 10] = [
     (
         "pick_jobs",
         include_str!("../../sql/queries/pick_jobs.sql"),
@@ -23,11 +23,12 @@ const STATEMENTS: [(&str, &str, &str, &str); 9] = [
         "'w', '{noop}', '{}', null, 100, '{noop}'",
     ),
     (
-        "look",
-        include_str!("../../sql/queries/look.sql"),
-        "text[], text[], timestamptz, text, float8, boolean",
-        "'{noop}', '{}', null, 'w', 30, true",
+        "poll",
+        include_str!("../../sql/queries/poll.sql"),
+        "text[], text[], timestamptz, text, float8, float8, boolean",
+        "'{noop}', '{}', null, 'w', 30, 30, true",
     ),
+    ("recover_workers", include_str!("../../sql/queries/recover_workers.sql"), "bigint, boolean", "3, true"),
     (
         "complete_held",
         include_str!("../../sql/queries/complete_held.sql"),
