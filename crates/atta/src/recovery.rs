@@ -60,15 +60,24 @@ async fn try_recover(shared: &Shared) -> Result<(bool, Recovered)> {
     Ok((is_new, recovered))
 }
 
+/// How many jobs one statement recovers, so that it never takes long.
+const BATCH: i64 = 1000;
+
 /// Frees what dead workers have locked, also those whose row is gone if `with_orphans`.
 async fn free(shared: &Shared, with_orphans: bool) -> Result<Recovered> {
-    let limit = i64::from(shared.crash_limit);
-    let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&limit, Type::INT8), (&with_orphans, Type::BOOL)];
+    let crash_limit = i64::from(shared.crash_limit);
+    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&crash_limit, Type::INT8), (&BATCH, Type::INT8), (&with_orphans, Type::BOOL)];
     let mut recovered = Recovered::new();
-    for row in ask(shared, &shared.sql.recover_workers, &parameters).await? {
-        recovered.entry(row.get("worker_id")).or_default().push(row.get("job_id"));
+    loop {
+        let rows = ask(shared, &shared.sql.recover_workers, &parameters).await?;
+        for row in &rows {
+            recovered.entry(row.get("worker_id")).or_default().push(row.get("job_id"));
+        }
+        if i64::try_from(rows.len()).is_ok_and(|count| count < BATCH) {
+            return Ok(recovered);
+        }
     }
-    Ok(recovered)
 }
 
 async fn ask(shared: &Shared, sql: &str, parameters: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>> {
