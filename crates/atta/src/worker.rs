@@ -48,7 +48,7 @@ use plan::Plan;
 /// Hints that wait for the loop: more would not say more.
 const WAKES_AHEAD: usize = 16;
 
-/// How long a worker that never began tries to deregister.
+/// How long a worker that ends waits for its own tasks, and one that never began tries to deregister.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A worker, ready to run.
@@ -142,14 +142,18 @@ impl Worker {
         }
         while company.join_next().await.is_some() {}
         poll.abort();
-        // Aborted or panicked, it has ended.
-        let _ = poll.await;
+        // Aborted or panicked, it has ended. A task that blocks its thread may keep it from being told so.
+        let _ = tokio::time::timeout(GOODBYE, poll).await;
         shutdown::finish_hooks(shared).await;
         is_released.cancel();
         // A worker that exits with unreleased locks stays registered, so that others recover them.
-        if let Ok(mut heartbeats) = heartbeats.await
-            && is_clear
-        {
+        let heartbeats = tokio::time::timeout(GOODBYE, heartbeats).await;
+        if is_clear {
+            let mut heartbeats = match heartbeats {
+                Ok(Ok(heartbeats)) => heartbeats,
+                // It is aborted, or has panicked. A new connection does as well.
+                _ => Heartbeats::new(shared.clone()),
+            };
             heartbeats.deregister().await;
         }
         self.tell_end();
