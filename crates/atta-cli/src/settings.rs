@@ -47,6 +47,7 @@ pub(crate) struct Settings {
     pub(crate) shutdown_abort_period: Duration,
     pub(crate) interrupted_job_retry_delay: Duration,
     pub(crate) recovery_threshold: Duration,
+    pub(crate) crash_limit: u32,
     pub(crate) use_local_time: bool,
     pub(crate) time_limit: Option<Duration>,
     pub(crate) time_limits: BTreeMap<String, Duration>,
@@ -136,6 +137,7 @@ impl Settings {
         )?;
         let recovery_threshold =
             picker.span("recovery_threshold", only_file(file.recovery_threshold), Duration::from_secs(30))?;
+        let crash_limit = picker.pick("crash_limit", Given::file_only(file.crash_limit), 3)?;
         let use_local_time = picker.pick("use_local_time", Given::file_only(file.use_local_time), false)?;
         let time_limit = picker.optional("time_limit", file.time_limit)?;
         let time_limits = picker.time_limits(file.time_limits.clone());
@@ -166,6 +168,7 @@ impl Settings {
             shutdown_abort_period,
             interrupted_job_retry_delay,
             recovery_threshold,
+            crash_limit,
             use_local_time,
             time_limit,
             time_limits,

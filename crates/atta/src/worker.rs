@@ -31,7 +31,10 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
+pub(crate) use backoff::Backoff;
 pub use flags::ForbiddenFlags;
 pub use options::{Claims, IntoCron, WorkerOptions};
 pub use plan::{LocalQueueConfig, RefetchDelay};
@@ -39,14 +42,15 @@ pub(crate) use shared::Shared;
 pub use shutdown::WorkerHandle;
 
 use crate::event::{WorkerEvent, WorkerEvents};
-use crate::{Result, WorkerUtils, recovery};
+use crate::recovery::Heartbeats;
+use crate::{Result, WorkerUtils};
 use owner::{Mode, Owner};
 use plan::Plan;
 
 /// Hints that wait for the loop: more would not say more.
 const WAKES_AHEAD: usize = 16;
 
-/// How long a worker that never began tries to take its name back.
+/// How long a worker that ends waits for its own tasks, and one that never began tries to deregister.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A worker, ready to run.
@@ -101,12 +105,13 @@ impl Worker {
             self.tell_end();
             return Ok(());
         }
+        let mut heartbeats = Heartbeats::new(shared.clone());
         tokio::select! {
-            ready = self.get_ready() => ready?,
+            ready = self.get_ready(&mut heartbeats) => ready?,
             // Nothing was claimed yet.
             () = shared.stop.cancelled() => {
                 // It may be registered. Where nobody answers, that is not worth waiting for.
-                let _ = tokio::time::timeout(GOODBYE, recovery::deregister(shared)).await;
+                let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
                 self.tell_end();
                 return Ok(());
             }
@@ -116,8 +121,11 @@ impl Worker {
         let (wake_sender, wakes) = mpsc::channel(WAKES_AHEAD);
         let look = Arc::new(Notify::new());
         let mut company = JoinSet::new();
-        // Beats until the last job is released, so it is not one of those that the shutdown stops.
-        let pulse = tokio::spawn(wake::pulse(shared.clone(), wake_sender.clone(), look.clone()));
+        // Heartbeats and polls go on until the last job is released, so the shutdown does not stop them.
+        let is_released = CancellationToken::new();
+        let heartbeats = AbortOnDropHandle::new(tokio::spawn(heartbeats.run(is_released.clone())));
+        let poll = wake::poll(shared.clone(), wake_sender.clone(), look.clone());
+        let poll = AbortOnDropHandle::new(tokio::spawn(poll));
         if mode == Mode::UntilShutdown {
             if let Some(config) = &self.plan.listen {
                 company.spawn(wake::listen(shared.clone(), config.clone(), wake_sender.clone()));
@@ -135,20 +143,27 @@ impl Worker {
             shared.ended.cancel();
         }
         while company.join_next().await.is_some() {}
-        pulse.abort();
-        // Aborted or panicked, it has gone.
-        let _ = pulse.await;
+        poll.abort();
+        // Aborted or panicked, it has ended. A task that blocks its thread may keep it from being told so.
+        let _ = tokio::time::timeout(GOODBYE, poll).await;
         shutdown::finish_hooks(shared).await;
-        // What it could not give back is freed by others when they find it silent, and only then.
+        is_released.cancel();
+        // A worker that exits with unreleased locks stays registered, so that others recover them.
+        let heartbeats = tokio::time::timeout(GOODBYE, heartbeats).await;
         if is_clear {
-            recovery::deregister(shared).await;
+            let mut heartbeats = match heartbeats {
+                Ok(Ok(heartbeats)) => heartbeats,
+                // It is aborted, or has panicked. A new connection does as well.
+                _ => Heartbeats::new(shared.clone()),
+            };
+            heartbeats.deregister().await;
         }
         self.tell_end();
         ended
     }
 
-    /// Says that it lives, and opens its connections.
-    async fn get_ready(&self) -> Result<()> {
+    /// Registers the worker, and opens its connections.
+    async fn get_ready(&self, heartbeats: &mut Heartbeats) -> Result<()> {
         let (shared, patience) = (&self.shared, self.plan.patience);
         let open_lanes = async {
             match self.plan.has_own_lanes {
@@ -158,13 +173,14 @@ impl Worker {
         };
         let mut may_be_registered = true;
         let register = async {
-            let registered = patience.ask(|| recovery::register(shared)).await;
+            let heartbeats = &tokio::sync::Mutex::new(&mut *heartbeats);
+            let registered = patience.ask(|| async move { heartbeats.lock().await.register().await }).await;
             may_be_registered = registered.is_ok();
             registered
         };
         let ready = tokio::try_join!(register, open_lanes);
         if ready.is_err() && may_be_registered {
-            let _ = tokio::time::timeout(GOODBYE, recovery::deregister(shared)).await;
+            let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
         }
         ready.map(drop)
     }

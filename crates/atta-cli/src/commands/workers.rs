@@ -14,8 +14,8 @@ use crate::output::{Failure, note, print_json, time};
 
 /// List workers: ours, and all others that hold a job or a queue
 ///
-/// A worker of atta that was silent for 30 s is dead: the next one that looks frees what it has. Of other tools' workers
-/// only their locks are known (status foreign); see: atta unlock.
+/// A worker of atta that sent no heartbeat for its recovery threshold is silent: other workers declare it dead and recover
+/// its jobs. Of other tools' workers only their locks are known (status foreign); see: atta unlock.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Workers {
     #[command(flatten)]

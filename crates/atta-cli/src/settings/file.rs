@@ -39,6 +39,7 @@ pub(crate) struct File {
     pub(super) shutdown_abort_period: Option<Span>,
     pub(super) interrupted_job_retry_delay: Option<Span>,
     pub(super) recovery_threshold: Option<Span>,
+    pub(super) crash_limit: Option<u32>,
     pub(super) use_local_time: Option<bool>,
     pub(super) time_limit: Option<Span>,
     pub(super) time_limits: Option<BTreeMap<String, Span>>,

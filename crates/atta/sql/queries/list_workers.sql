@@ -1,9 +1,10 @@
 -- Our workers, by their own word, and after them all others that hold a job or a queue, by their locks. As JSON text.
--- $1 is not used. Locks nothing; reads the tables of jobs and queues, since no index is about who holds what.
+-- $1 is not used. Locks nothing; _atta_jobs_locked_index for the jobs, and one scan of the queues.
 with held_job as (
   select job.locked_by as worker_id, count(*) as count, min(job.locked_at) as since
   from {schema}._private_jobs as job
-  where job.locked_by is not null
+  where job.locked_at is not null
+    and job.locked_by is not null
   group by job.locked_by
 ), held_queue as (
   select queue.locked_by as worker_id, count(*) as count, min(queue.locked_at) as since
@@ -29,6 +30,8 @@ select json_build_object(
     'started_at', worker.started_at,
     'heartbeat_at', worker.heartbeat_at,
     'silent_seconds', extract(epoch from now() - worker.heartbeat_at)::float8,
+    'recovery_threshold_seconds', extract(epoch from worker.recovery_threshold)::float8,
+    'declared_dead_at', worker.declared_dead_at,
     'jobs', coalesce(held.jobs, 0),
     'queues', coalesce(held.queues, 0),
     'oldest_lock_at', case when held.since is not null then to_char(

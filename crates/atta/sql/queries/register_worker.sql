@@ -1,5 +1,14 @@
--- Says that this worker is alive, and who it is.
--- $1 its id, $2 host, $3 process, $4 version, $5 task identifiers, $6 slots. Locks its own row.
-insert into {schema}._atta_workers (id, host, pid, version, task_identifiers, slots)
-values ($1::text, $2::text, $3::integer, $4::text, $5::text[], $6::integer)
-on conflict (id) do update set heartbeat_at = now()
+-- Registers this worker, or registers it again after it was declared dead.
+-- $1 its id, $2 host, $3 process, $4 version, $5 task identifiers, $6 slots, $7 its recovery threshold in seconds.
+-- Returns when the server was started. Locks the worker's own row.
+insert into {schema}._atta_workers (
+  id, host, pid, version, heartbeat_at, task_identifiers, slots, recovery_threshold
+)
+values (
+  $1::text, $2::text, $3::integer, $4::text, clock_timestamp(), $5::text[], $6::integer,
+  $7::float8 * interval '1 second'
+)
+on conflict (id) do update set
+  heartbeat_at = excluded.heartbeat_at,
+  declared_dead_at = null
+returning pg_postmaster_start_time() as server_started_at

@@ -1,27 +1,52 @@
 -- Graphile's rule for everybody's locks: after four hours they count for nothing.
--- Frees such jobs and queues, except those of workers that are known to be alive, which refresh theirs. Also lets go
--- of queues that a clean-up of another tool deleted under their jobs. Returns how many jobs were freed.
--- Locks those rows; reads the whole table, so it runs rarely.
-with living as (
+-- Frees such jobs and queues, except those of workers of ours with a recent heartbeat, which refresh theirs. Also detaches
+-- jobs from queues that a clean-up of another tool deleted, and deletes the crash counts of jobs that are gone. Returns how
+-- many jobs were freed.
+-- Locks those rows and skips what others have locked: the next sweep comes back for it. _atta_jobs_locked_index for the
+-- jobs; reads the tables of queues and crashes and all of _atta_jobs_queue_index, so it runs rarely.
+with living as materialized (
   select worker.id
   from {schema}._atta_workers as worker
+  where worker.declared_dead_at is null
+    and worker.heartbeat_at > clock_timestamp() - least(worker.recovery_threshold, interval '4 hours')
+), stale_job as materialized (
+  select job.id
+  from {schema}._private_jobs as job
+  where job.locked_at is not null
+    and job.locked_at < now() - interval '4 hours'
+    and not exists (select from living where living.id = job.locked_by)
+  for update skip locked
 ), freed_job as (
   update {schema}._private_jobs as job
   set locked_by = null, locked_at = null, run_at = greatest(job.run_at, now())
-  where job.locked_at < now() - interval '4 hours'
-    and not exists (select from living where living.id = job.locked_by)
-  returning job.id
+  from stale_job
+  where job.id = stale_job.id
+), stale_queue as materialized (
+  select queue.id
+  from {schema}._private_job_queues as queue
+  where queue.locked_at < now() - interval '4 hours'
+    and not exists (select from living where living.id = queue.locked_by)
+  for update skip locked
 ), freed_queue as (
   update {schema}._private_job_queues as queue
   set locked_by = null, locked_at = null
-  where queue.locked_at < now() - interval '4 hours'
-    and not exists (select from living where living.id = queue.locked_by)
-), orphan as (
-  update {schema}._private_jobs as job
-  set job_queue_id = null
+  from stale_queue
+  where queue.id = stale_queue.id
+), orphan as materialized (
+  select job.id
+  from {schema}._private_jobs as job
   where job.job_queue_id is not null
     and job.is_available = true
     and not exists (select from {schema}._private_job_queues as queue where queue.id = job.job_queue_id)
+  for update skip locked
+), detached as (
+  update {schema}._private_jobs as job
+  set job_queue_id = null
+  from orphan
+  where job.id = orphan.id
+), forgotten as (
+  delete from {schema}._atta_crashes as crash
+  where not exists (select from {schema}._private_jobs as job where job.id = crash.job_id)
 )
 select count(*) as freed
-from freed_job
+from stale_job

@@ -222,6 +222,12 @@ impl ConnectionSettings {
         self.has_random_order
     }
 
+    /// Gives up a server that does not answer after this time, if not sooner.
+    pub(crate) fn with_connect_timeout(mut self, limit: Duration) -> ConnectionSettings {
+        self.connect_timeout = Some(self.connect_timeout.map_or(limit, |timeout| timeout.min(limit)));
+        self
+    }
+
     pub(crate) fn connect_timeout(&self) -> Option<Duration> {
         self.connect_timeout
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadpool::managed::Manager as _;
 use deadpool_postgres::{
     ClientWrapper, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolBuilder, QueueMode,
     RecyclingMethod, Runtime, Timeouts,
@@ -42,37 +43,31 @@ pub(crate) fn pool(settings: &ConnectionSettings, size: usize) -> Result<Pool> {
     build(builder(settings, size))
 }
 
-/// A pool for a worker's own statements, over connections that are nobody else's. With a `lock_timeout` they give up when
-/// others hold what they need for so long.
+/// How long the server works on a statement, and waits for a lock within it, before it gives the statement up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StatementLimits {
+    /// None: it may take as long as it does.
+    pub(crate) statement: Option<Duration>,
+    pub(crate) lock: Duration,
+}
+
+impl StatementLimits {
+    /// The statements that set these limits for a session.
+    pub(crate) fn set_up(&self) -> String {
+        let milliseconds = |time: Duration| time.as_millis().clamp(1, LONGEST);
+        let (statement, lock) = (self.statement.map_or(0, milliseconds), milliseconds(self.lock));
+        format!("set statement_timeout = {statement}; set lock_timeout = {lock}")
+    }
+}
+
+/// A pool for a worker's own statements, over connections that nobody else uses.
 pub(crate) fn worker_pool(
     settings: &ConnectionSettings,
     size: usize,
-    lock_timeout: Option<Duration>,
+    limits: Option<StatementLimits>,
 ) -> Result<Pool> {
-    worker_pool_with(settings, size, StatementTimeouts { lock: lock_timeout, statement: None })
-}
-
-/// How long statements of a worker may take.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct StatementTimeouts {
-    /// For each lock that they wait for.
-    pub(crate) lock: Option<Duration>,
-    /// As a whole.
-    pub(crate) statement: Option<Duration>,
-}
-
-/// A pool like [`worker_pool`].
-pub(crate) fn worker_pool_with(
-    settings: &ConnectionSettings,
-    size: usize,
-    timeouts: StatementTimeouts,
-) -> Result<Pool> {
-    let set = |name: &str, time: Option<Duration>| {
-        time.map(|time| format!("; set {name} = {}", time.as_millis().clamp(1, LONGEST))).unwrap_or_default()
-    };
-    let (lock, statement) =
-        (set("lock_timeout", timeouts.lock), set("statement_timeout", timeouts.statement));
-    let set_up: Arc<str> = format!("{INDEXES_ONLY}{lock}{statement}").into();
+    let limits = limits.map(|limits| format!("; {}", limits.set_up()));
+    let set_up: Arc<str> = format!("{INDEXES_ONLY}{}", limits.unwrap_or_default()).into();
     let set_up = Hook::async_fn(move |client: &mut ClientWrapper, _| {
         let set_up = set_up.clone();
         Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })
@@ -121,10 +116,20 @@ impl Connect for Opener {
 /// A connection of the pool, for `doing`.
 pub(crate) async fn get(pool: &Pool, doing: &str) -> Result<Object> {
     pool.get().await.map_err(|error| match error {
-        deadpool_postgres::PoolError::Backend(error) => match Failure::from_driver_error(error) {
-            Ok(failure) => failure.into_error(Some(doing)),
-            Err(error) => Error::database(doing, error),
-        },
+        deadpool_postgres::PoolError::Backend(error) => not_opened(doing, error),
         error => Error::unavailable(format!("{doing}: no connection to be had: {error}")),
     })
+}
+
+/// A new connection to where the pool's connections lead, for `doing`. It is no part of the pool: it is there although all
+/// connections of the pool are in use, and the pool's hooks do not run for it.
+pub(crate) async fn open(pool: &Pool, doing: &str) -> Result<ClientWrapper> {
+    pool.manager().create().await.map_err(|error| not_opened(doing, error))
+}
+
+fn not_opened(doing: &str, error: tokio_postgres::Error) -> Error {
+    match Failure::from_driver_error(error) {
+        Ok(failure) => failure.into_error(Some(doing)),
+        Err(error) => Error::database(doing, error),
+    }
 }

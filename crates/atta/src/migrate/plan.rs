@@ -27,9 +27,12 @@ const ATTA_REVISIONS: [AttaRevision; 1] = [AttaRevision {
     relations: &[
         "_atta_workers",
         "_atta_deaths",
+        "_atta_crashes",
         "_atta_jobs_task_index",
         "_atta_jobs_flagged_index",
         "_atta_jobs_queue_index",
+        "_atta_jobs_queued_index",
+        "_atta_jobs_locked_index",
     ],
     template: include_str!("../../sql/migrations/atta_000001.sql"),
 }];

@@ -8,9 +8,6 @@ use super::WorkerUtils;
 use super::read::JobCounts;
 use crate::Result;
 
-/// A worker that was silent for so many seconds counts as dead, unless its fleet is set up otherwise.
-const SILENCE: f64 = 30.0;
-
 /// A queue, who has it, and the jobs in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -65,6 +62,10 @@ pub struct WorkerSummary {
     pub heartbeat_at: Option<DateTime<Utc>>,
     /// How long ago that is by the database's clock, in seconds.
     pub silent_seconds: Option<f64>,
+    /// After how many seconds without a heartbeat others declare it dead.
+    pub recovery_threshold_seconds: Option<f64>,
+    /// When it was declared dead. Its row stays until all that it had locked is recovered.
+    pub declared_dead_at: Option<DateTime<Utc>>,
     /// How many jobs it has by a durable claim. Those that it holds for a moment only don't show.
     pub jobs: u64,
     /// How many queues it has.
@@ -78,9 +79,9 @@ pub struct WorkerSummary {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkerStatus {
-    /// It was heard of lately.
+    /// It sent a heartbeat lately.
     Alive,
-    /// It was not heard of for 30 s: the next worker that looks takes it for dead and frees what it has.
+    /// It sent no heartbeat for its recovery threshold: other workers declare it dead and recover what it has.
     Silent,
     /// It is not one of ours, and holds a lock; whether it is alive nobody can say.
     Foreign,
@@ -89,10 +90,12 @@ pub enum WorkerStatus {
 impl WorkerSummary {
     /// What can be said of it.
     pub fn status(&self) -> WorkerStatus {
-        match self.silent_seconds {
-            None => WorkerStatus::Foreign,
-            Some(seconds) if seconds < SILENCE => WorkerStatus::Alive,
-            Some(_) => WorkerStatus::Silent,
+        match (self.silent_seconds, self.recovery_threshold_seconds) {
+            (Some(seconds), Some(threshold)) if seconds < threshold && self.declared_dead_at.is_none() => {
+                WorkerStatus::Alive
+            }
+            (Some(_), _) => WorkerStatus::Silent,
+            (None, _) => WorkerStatus::Foreign,
         }
     }
 }

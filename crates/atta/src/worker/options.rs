@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::Pool;
 use tokio::runtime::Handle;
@@ -16,12 +16,13 @@ use super::lanes;
 use super::plan::{LocalQueueConfig, Plan};
 use super::release;
 use super::run::Tasks;
-use super::shared::{Beats, Statements};
+use super::shared::Statements;
 use super::{Shared, Worker};
 use crate::context::Extensions;
 use crate::cron::{Cron, CronItems};
 use crate::db::{ConnectionSettings, connection, link, pool};
 use crate::event::{EventSender, HookList, Hooks, WorkerEvents};
+use crate::recovery::{Continuity, Source};
 use crate::task::IntoTaskHandlerResult;
 use crate::testing::Clock;
 use crate::{BatchTaskHandler, Error, Result, Schema, TaskHandler, WorkerContext, WorkerUtils};
@@ -32,6 +33,10 @@ const MOST_JOBS: usize = 1_000_000;
 /// How long a statement that releases several jobs may take, and how long any release may wait for a lock on a table. Far
 /// more than it needs. What takes longer is tried again job by job, so that the others do not wait for it.
 const TO_RELEASE: Duration = Duration::from_secs(1);
+
+/// How long the server works on a poll, or on one statement of a recovery. They never wait for locks of rows.
+const POLL_LIMITS: pool::StatementLimits =
+    pool::StatementLimits { statement: Some(Duration::from_secs(30)), lock: Duration::from_secs(5) };
 
 /// How a worker is set up.
 ///
@@ -73,6 +78,7 @@ pub struct WorkerOptions {
     clock: Option<Clock>,
     use_prepared: Option<bool>,
     recovery_threshold: Duration,
+    crash_limit: u32,
     interrupted_job_retry_delay: Duration,
     waits_for_database: bool,
     cron: Vec<Cron>,
@@ -97,6 +103,7 @@ impl Default for WorkerOptions {
             clock: None,
             use_prepared: None,
             recovery_threshold: Duration::from_secs(30),
+            crash_limit: 3,
             interrupted_job_retry_delay: Duration::ZERO,
             waits_for_database: true,
             cron: Vec::new(),
@@ -113,15 +120,16 @@ impl WorkerOptions {
         self
     }
 
-    /// A pool of your own. Give the connection string as well: without it the worker can't LISTEN, and only polls.
+    /// A pool of your own. Give the connection string as well: without it the worker can't LISTEN, and only polls. Heartbeats
+    /// have a connection besides those of the pool, made by the pool's manager; the pool's hooks do not run for it.
     pub fn pg_pool(mut self, pool: Pool) -> WorkerOptions {
         self.pool = Some(pool);
         self
     }
 
     /// How many connections the pool for tasks and [`WorkerUtils`] may open. At least 2; default: 10. The worker itself
-    /// has up to nine more: five that claim, two that release, one for heartbeats and one for LISTEN; and five for when
-    /// statements are stuck.
+    /// has up to ten more: five that claim, two that release, and one each for heartbeats, for polls and for LISTEN; and five
+    /// for when statements are stuck.
     pub fn max_pg_conn(mut self, count: usize) -> WorkerOptions {
         self.max_pg_conn = count;
         self
@@ -250,10 +258,18 @@ impl WorkerOptions {
         self
     }
 
-    /// After how long without a word a worker is taken for dead, and its jobs for free. At least 1 s; default: 30 s.
-    /// Should be the same in all workers of a schema.
+    /// How long this worker may go without a heartbeat before others declare it dead and recover its jobs. At least 1 s;
+    /// default: 30 s. Each worker is judged by its own threshold. One with a longer threshold waits longer for the others too:
+    /// for the mean of both thresholds.
     pub fn recovery_threshold(mut self, threshold: Duration) -> WorkerOptions {
         self.recovery_threshold = threshold;
+        self
+    }
+
+    /// How many workers may die while they have a job before the job fails permanently, with an error that names them. At
+    /// least 1; default: 3. A death costs the job no attempt. Should be the same in all workers of a schema.
+    pub fn crash_limit(mut self, crashes: u32) -> WorkerOptions {
+        self.crash_limit = crashes;
         self
     }
 
@@ -335,16 +351,15 @@ impl WorkerOptions {
         let utils_prepare = self.use_prepared.unwrap_or(is_direct && self.pool.is_none());
         let utils = utils.with_prepared_statements(utils_prepare);
         // Tasks may have all connections of their pool for as long as they like, and the worker still works and lives.
-        let own_pool = |size, lock_timeout| match &config {
-            Some(config) if is_direct => pool::worker_pool(config, size, lock_timeout),
+        let own_pool = |size, limits| match &config {
+            Some(config) if is_direct => pool::worker_pool(config, size, limits),
             Some(config) => pool::pool(config, size),
             None => Ok(utils.pool().clone()),
         };
         let release_pool = |size, statement_timeout| match &config {
             Some(config) if is_direct => {
-                let timeouts =
-                    pool::StatementTimeouts { lock: Some(TO_RELEASE), statement: statement_timeout };
-                pool::worker_pool_with(config, size, timeouts)
+                let limits = pool::StatementLimits { statement: statement_timeout, lock: TO_RELEASE };
+                pool::worker_pool(config, size, Some(limits))
             }
             _ => own_pool(size, None),
         };
@@ -352,8 +367,14 @@ impl WorkerOptions {
             lane_pool: own_pool(lanes::LANES, None)?,
             release_pool: release_pool(release::BATCHES, Some(TO_RELEASE))?,
             apart_pool: release_pool(release::APART, None)?,
-            // Who buries the dead must not wait so long for a row of theirs that it is taken for dead itself.
-            pulse_pool: own_pool(1, Some(self.recovery_threshold / 3))?,
+            poll_pool: own_pool(1, Some(POLL_LIMITS))?,
+            heartbeat_source: Source {
+                pool: match &config {
+                    Some(config) => pool::pool(&Source::settings(config, self.recovery_threshold), 1)?,
+                    None => utils.pool().clone(),
+                },
+                is_own_session: is_direct && config.is_some(),
+            },
             worker_id: format!("atta-{:016x}", fastrand::u64(..)).into(),
             utils,
             sql: Statements::new(&schema),
@@ -371,11 +392,11 @@ impl WorkerOptions {
             app_runtime: Handle::current(),
             may_hold: AtomicBool::new(false),
             announced: AtomicUsize::new(0),
-            beats: Beats::new(self.recovery_threshold),
+            continuity: Continuity::new(self.recovery_threshold, Instant::now()),
             clock: self.clock,
             poll_interval: self.poll_interval,
-            heartbeat_interval: self.recovery_threshold / 6,
             recovery_threshold: self.recovery_threshold,
+            crash_limit: self.crash_limit,
             interrupted_job_retry_delay: self.interrupted_job_retry_delay,
             stop: CancellationToken::new(),
             cancel: CancellationToken::new(),
@@ -444,6 +465,7 @@ impl WorkerOptions {
             "recovery_threshold must be at least 1 s".into(),
         );
         check(self.hook_timeout >= Duration::from_millis(1), "hook_timeout must be at least 1 ms".into());
+        check(self.crash_limit >= 1, "crash_limit is 0, and must be at least 1".into());
         let budget = Duration::from_millis(1)..=Duration::from_secs(1);
         check(budget.contains(&self.plan.hold_budget), "hold_budget must be between 1 ms and 1 s".into());
         let identifiers = self.tasks.identifiers();

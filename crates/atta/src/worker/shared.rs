@@ -1,9 +1,9 @@
 //! What all parts of a worker share, and none of them changes.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::{Object, Pool};
@@ -18,6 +18,7 @@ use super::hooks::HookBacklog;
 use super::run::Tasks;
 use crate::context::Extensions;
 use crate::event::{EventSender, HookList};
+use crate::recovery::{Continuity, Source};
 use crate::testing::Clock;
 use crate::{Schema, WorkerUtils};
 
@@ -30,8 +31,10 @@ pub(crate) struct Shared {
     pub(crate) release_pool: Pool,
     /// For releases of single jobs, which may take long.
     pub(crate) apart_pool: Pool,
-    /// For heartbeats and recovery.
-    pub(crate) pulse_pool: Pool,
+    /// For polls and recovery.
+    pub(crate) poll_pool: Pool,
+    /// For the one connection that sends heartbeats.
+    pub(crate) heartbeat_source: Source,
     pub(crate) sql: Statements,
     /// Whether statements are prepared: not behind a pooler that hands out another server for each transaction.
     pub(crate) use_prepared: bool,
@@ -50,12 +53,14 @@ pub(crate) struct Shared {
     pub(crate) may_hold: AtomicBool,
     /// Jobs that notices told of since the worker last asked.
     pub(crate) announced: AtomicUsize,
-    pub(crate) beats: Beats,
+    /// This worker's own heartbeats.
+    pub(crate) continuity: Continuity,
     /// The time, when it is not the database's.
     pub(crate) clock: Option<Clock>,
     pub(crate) poll_interval: Duration,
-    pub(crate) heartbeat_interval: Duration,
     pub(crate) recovery_threshold: Duration,
+    /// How many workers may die while they have a job before it fails permanently.
+    pub(crate) crash_limit: u32,
     pub(crate) interrupted_job_retry_delay: Duration,
     /// No new jobs.
     pub(crate) stop: CancellationToken,
@@ -129,39 +134,6 @@ impl Shared {
     }
 }
 
-/// When the database last heard from us, at the earliest: when a look was sent. After a silence as long as the threshold
-/// others may have taken us for dead, and our jobs for theirs.
-pub(crate) struct Beats {
-    threshold: Duration,
-    /// The last beat, and the last that came after too long a silence.
-    last: Mutex<(Instant, Option<Instant>)>,
-}
-
-impl Beats {
-    pub(crate) fn new(threshold: Duration) -> Beats {
-        Beats { threshold, last: Mutex::new((Instant::now(), None)) }
-    }
-
-    /// Notes a beat that was sent then and is answered now. Says whether others may have taken us for dead before.
-    pub(crate) fn note(&self, sent_at: Instant, is_registered: bool) -> bool {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let is_revival = now - last.0 > self.threshold || !is_registered;
-        last.0 = sent_at;
-        if is_revival {
-            last.1 = Some(now);
-        }
-        is_revival
-    }
-
-    /// Whether what was claimed then may have been taken from us since.
-    pub(crate) fn may_have_lost(&self, claimed_at: Instant) -> bool {
-        let (beat, revival) = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_silent = beat.elapsed() > self.threshold && claimed_at.elapsed() > self.threshold;
-        is_silent || revival.is_some_and(|revival| claimed_at < revival)
-    }
-}
-
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("worker_id", &self.worker_id).finish_non_exhaustive()
@@ -187,11 +159,13 @@ pub(crate) struct Statements {
     pub(crate) return_claimed: String,
     pub(crate) return_unknown: String,
     pub(crate) refresh_locks: String,
-    pub(crate) look: String,
+    pub(crate) poll: String,
+    pub(crate) heartbeat: String,
     pub(crate) register_worker: String,
     pub(crate) deregister_worker: String,
+    pub(crate) declare_dead: String,
     pub(crate) recover_workers: String,
-    pub(crate) recover_orphans: String,
+    pub(crate) forget_workers: String,
     pub(crate) sweep_stale_locks: String,
 }
 
@@ -215,44 +189,14 @@ impl Statements {
             return_claimed: schema.fill(include_str!("../../sql/queries/return_claimed.sql")),
             return_unknown: schema.fill(include_str!("../../sql/queries/return_unknown.sql")),
             refresh_locks: schema.fill(include_str!("../../sql/queries/refresh_locks.sql")),
-            look: schema.fill(include_str!("../../sql/queries/look.sql")),
+            poll: schema.fill(include_str!("../../sql/queries/poll.sql")),
+            heartbeat: schema.fill(include_str!("../../sql/queries/heartbeat.sql")),
             register_worker: schema.fill(include_str!("../../sql/queries/register_worker.sql")),
             deregister_worker: schema.fill(include_str!("../../sql/queries/deregister_worker.sql")),
+            declare_dead: schema.fill(include_str!("../../sql/queries/declare_dead.sql")),
             recover_workers: schema.fill(include_str!("../../sql/queries/recover_workers.sql")),
-            recover_orphans: schema.fill(include_str!("../../sql/queries/recover_orphans.sql")),
+            forget_workers: schema.fill(include_str!("../../sql/queries/forget_workers.sql")),
             sweep_stale_locks: schema.fill(include_str!("../../sql/queries/sweep_stale_locks.sql")),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const THRESHOLD: Duration = Duration::from_secs(30);
-
-    fn ago(seconds: u64) -> Instant {
-        Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap()
-    }
-
-    #[test]
-    fn what_was_asked_for_before_a_silence_may_be_lost_and_what_came_after_is_not() {
-        let beats = Beats::new(THRESHOLD);
-        assert!(!beats.note(ago(1), true));
-        assert!(!beats.may_have_lost(ago(40)), "we were never silent");
-        // The answer to the last look has waited for us, and so may the answer to a claim have.
-        beats.note(ago(31), true);
-        assert!(beats.may_have_lost(ago(31)));
-        assert!(!beats.may_have_lost(ago(1)));
-        assert!(beats.note(ago(0), true), "the next look tells");
-        assert!(beats.may_have_lost(ago(1)));
-        assert!(!beats.may_have_lost(Instant::now()));
-    }
-
-    #[test]
-    fn who_was_buried_may_have_lost_all() {
-        let beats = Beats::new(THRESHOLD);
-        assert!(beats.note(ago(0), false));
-        assert!(beats.may_have_lost(ago(1)));
     }
 }

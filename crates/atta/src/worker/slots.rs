@@ -305,7 +305,7 @@ impl Slot {
     /// A process that stood still, or had no database, may have lost its claims meanwhile.
     fn may_be_lost(&self, next: &Next) -> bool {
         match next.claim {
-            Claim::Durable => self.shared.beats.may_have_lost(next.claimed_at),
+            Claim::Durable => self.shared.continuity.may_have_lost(next.claimed_at, Instant::now()),
             Claim::Held(_) => next.claimed_at.elapsed() > hold::LONGEST_SILENCE,
         }
     }

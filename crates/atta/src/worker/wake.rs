@@ -1,8 +1,8 @@
 //! Waking: LISTEN, the poll timer and the next due time become one stream of wake-ups.
 //!
-//! Two tasks feed it. The listener hears of new jobs; it reconnects for ever, and asks for a look after each
-//! connection, since it may have missed something. The pulse looks at the database once every poll interval, and
-//! when asked to: one statement that says that we are alive, asks after the others, and when the next job is due.
+//! Two tasks feed it. The listener hears of new jobs; it reconnects for ever, and asks for a poll after each
+//! connection, since it may have missed something. The poll asks the database at every poll interval, and when the worker
+//! wants it: one statement that finds out when the next jobs are due, and whether other workers have to be recovered.
 //! Wake-ups are hints: many at once are as good as one.
 
 use std::future::poll_fn;
@@ -34,12 +34,15 @@ pub(crate) enum Wake {
     Stop(String),
 }
 
-/// So many unclean deaths within five minutes, and a job may be to blame: it is found by claiming durably, since then
-/// its attempts count although it kills its worker.
+/// With this many deaths within five minutes a job may be to blame. It is found by claiming durably, since then its crashes
+/// are counted.
 const SUSPICIOUS_DEATHS: i64 = 2;
 
-/// However often a look is asked for, so many times the duration of the last one pass before the next.
+/// However often a poll is asked for, this many times the duration of the last one pass before the next.
 const REST: u32 = 5;
+
+/// How long a poll waits for the application's list of forbidden flags.
+const FLAGS_LIMIT: Duration = Duration::from_secs(1);
 
 /// Keeps a LISTEN alive until the worker stops.
 pub(crate) async fn listen(shared: Arc<Shared>, settings: ConnectionSettings, wakes: mpsc::Sender<Wake>) {
@@ -127,48 +130,46 @@ fn hint(wakes: &mpsc::Sender<Wake>) {
     let _ = wakes.try_send(Wake::Hint);
 }
 
-/// What a look at the database tells.
-struct Look {
-    is_registered: bool,
-    others_are_silent: bool,
+/// What a poll found.
+struct Polled {
+    /// Some may be declared dead.
+    others_are_stale: bool,
+    /// Some were declared dead, and not all of their locks are freed.
+    others_are_dead: bool,
     recent_deaths: i64,
     functions_are_ours: bool,
     /// Seconds from now; negative if a job is due.
     next_due: Vec<f64>,
 }
 
-/// Looks every so often, and when asked to, until the worker has gone. The first time not for jobs, as that may take long,
-/// nothing is held before, and a worker that finds no job asks.
-pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: Arc<Notify>) {
-    let interval = shared.poll_interval.min(shared.heartbeat_interval);
+/// Polls at the interval, and when asked to, until the worker has ended. The first poll does not look for jobs: a worker that
+/// finds no job asks. Heartbeats do not depend on it (`recovery/heartbeat.rs`).
+pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: Arc<Notify>) {
+    let again = shared.recovery_threshold / recovery::PER_THRESHOLD;
+    let interval = shared.poll_interval.min(again);
     let mut sweep = recovery::SweepTimer::new(shared.recovery_threshold);
+    let mut recovered_at: Option<Instant> = None;
     let mut for_jobs = false;
     loop {
         let start = Instant::now();
-        match look(&shared, for_jobs).await {
-            Ok(seen) => {
-                if shared.beats.note(start, seen.is_registered) {
-                    tracing::warn!(
-                        "this worker was silent for so long that others may have taken over its jobs"
-                    );
-                    shared.events.send(|| WorkerEvent::Revived);
-                }
-                let may_hold = seen.functions_are_ours && seen.recent_deaths < SUSPICIOUS_DEATHS;
-                if shared.may_hold.swap(may_hold, Ordering::Relaxed) && !may_hold {
-                    let (deaths, ours) = (seen.recent_deaths, seen.functions_are_ours);
-                    tracing::warn!(deaths, functions_are_ours = ours, "claiming durably only, for now");
-                }
-                if recovery::after_look(&shared, seen.is_registered, seen.others_are_silent).await {
-                    sweep.look_again_later(shared.recovery_threshold);
+        match ask(&shared, for_jobs).await {
+            Ok(polled) => {
+                decide_claims(&shared, &polled);
+                // Rows that somebody keeps locked are tried again, though not at every poll.
+                let is_time = recovered_at.is_none_or(|time| time.elapsed() >= again);
+                if polled.others_are_stale || (polled.others_are_dead && is_time) {
+                    recovered_at = Some(Instant::now());
+                    if recovery::recover(&shared).await {
+                        sweep.check_later(shared.recovery_threshold);
+                    }
                 }
                 let now = Instant::now();
-                let due = seen.next_due.iter().map(|seconds| now + Duration::from_secs_f64(seconds.max(0.0)));
-                let due = due.collect();
+                let due = |seconds: &f64| now + Duration::from_secs_f64(seconds.max(0.0));
                 // Its receiver lives as long as the worker does.
-                let _ = wakes.send(Wake::Due(due)).await;
+                let _ = wakes.send(Wake::Due(polled.next_due.iter().map(due).collect())).await;
             }
             Err(error) => {
-                tracing::warn!(%error, "could not look for jobs, trying again");
+                tracing::warn!(%error, "could not poll, trying again");
                 recovery::restore_own_objects(&shared, &error).await;
                 hint(&wakes);
             }
@@ -184,48 +185,58 @@ pub(crate) async fn pulse(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked:
     }
 }
 
-/// Whether there is nothing to be run and nobody to be buried. Asks over the pool that has migrated, and so is
-/// connected already; its connection keeps no statement.
+/// Whether jobs may be held until the next poll.
+fn decide_claims(shared: &Shared, polled: &Polled) {
+    let may_hold = polled.functions_are_ours && polled.recent_deaths < SUSPICIOUS_DEATHS;
+    if shared.may_hold.swap(may_hold, Ordering::Relaxed) && !may_hold {
+        let (deaths, ours) = (polled.recent_deaths, polled.functions_are_ours);
+        tracing::warn!(deaths, functions_are_ours = ours, "claiming durably only, for now");
+    }
+}
+
+/// Whether there is no job that could be run, now or later. Asks over the pool that has migrated, and so is connected
+/// already; its connection keeps no statement.
 pub(super) async fn find_nothing(shared: &Shared) -> Result<bool> {
     let doing = "looking for jobs";
     let client = pool::get(shared.utils.pool(), doing).await?;
     let sql = shared.utils.schema().fill(include_str!("../../sql/queries/find_nothing.sql"));
-    let threshold = shared.recovery_threshold.as_secs_f64();
-    let row = client.query_typed_one(&sql, &[(&threshold, Type::FLOAT8)]).await;
+    let row = client.query_typed_one(&sql, &[]).await;
     row.map(|row| row.get("finds_nothing")).map_err(|error| Error::database(doing, error))
 }
 
-async fn look(shared: &Shared, for_jobs: bool) -> Result<Look> {
-    let client = pool::get(&shared.pulse_pool, "looking for jobs").await?;
-    // The beat does not wait for code of the application's. Claims do, and tell what is wrong with it.
-    let asked = tokio::time::timeout(shared.heartbeat_interval, shared.forbidden_flags.now()).await;
+async fn ask(shared: &Shared, for_jobs: bool) -> Result<Polled> {
+    let client = pool::get(&shared.poll_pool, "polling").await?;
+    // Recovery does not wait for code of the application. Claims do, and report what is wrong with it.
+    let asked = tokio::time::timeout(FLAGS_LIMIT, shared.forbidden_flags.now()).await;
     let forbidden = asked.ok().and_then(Result::ok);
     let (knows_flags, forbidden) = (forbidden.is_some(), forbidden.unwrap_or_default());
     let for_jobs = for_jobs && knows_flags;
+    let continuous = shared.continuity.duration(Instant::now()).as_secs_f64();
     let threshold = shared.recovery_threshold.as_secs_f64();
     let rows = shared
         .query(
             &client,
-            &shared.sql.look,
+            &shared.sql.poll,
             &[
                 (&shared.task_identifiers, Type::TEXT_ARRAY),
                 (&forbidden, Type::TEXT_ARRAY),
                 (&shared.local_now(), Type::TIMESTAMPTZ),
                 (&&*shared.worker_id, Type::TEXT),
+                (&continuous, Type::FLOAT8),
                 (&threshold, Type::FLOAT8),
                 (&for_jobs, Type::BOOL),
             ],
         )
         .await
-        .map_err(|error| Error::database("looking for jobs", error))?;
-    let row = rows.first().ok_or_else(|| Error::unavailable("looking for jobs: no answer"))?;
-    let next_due: Option<Vec<f64>> = row.get("next_due");
-    Ok(Look {
-        is_registered: row.get("is_registered"),
-        others_are_silent: row.get("others_are_silent"),
+        .map_err(|error| Error::database("polling", error))?;
+    let row = rows.first().ok_or_else(|| Error::unavailable("polling: no answer"))?;
+    let next_due: Vec<f64> = row.get("next_due");
+    Ok(Polled {
+        others_are_stale: row.get("others_are_stale"),
+        others_are_dead: row.get("others_are_dead"),
         recent_deaths: row.get("recent_deaths"),
         functions_are_ours: row.get("functions_are_ours"),
         // One may be due: only a claim can tell.
-        next_due: if knows_flags { next_due.unwrap_or_default() } else { vec![0.0] },
+        next_due: if knows_flags { next_due } else { vec![0.0] },
     })
 }

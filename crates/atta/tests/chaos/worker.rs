@@ -87,6 +87,8 @@ async fn work_on(setup: Setup) {
         .max_pg_conn(2)
         .poll_interval(Duration::from_millis(500))
         .recovery_threshold(THRESHOLD)
+        // Workers are killed all the time, and no job is to blame.
+        .crash_limit(1000)
         .shutdown_grace_period(Duration::from_secs(30))
         .listen_os_shutdown_signals(true)
         .add_extension(ledger.clone())

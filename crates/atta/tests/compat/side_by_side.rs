@@ -197,8 +197,9 @@ async fn the_locks_of_a_node_worker_are_left_alone() {
         let behind = pair.add("atta_step", json!({}), JobSpecBuilder::new().queue_name("held")).await;
         for n in 0..3 {
             let sql = "insert into graphile_worker._atta_workers (id, host, pid, version, task_identifiers,
-                         slots, heartbeat_at)
-                       values ('atta-dead-' || $1, 'elsewhere', 1, '0', '{}', 1, now() - interval '1 hour')";
+                         slots, heartbeat_at, recovery_threshold)
+                       values ('atta-dead-' || $1, 'elsewhere', 1, '0', '{}', 1, now() - interval '1 hour',
+                         interval '1 second')";
             pair.client.execute(sql, &[&n.to_string()]).await.expect("a dead worker");
             let dead = "select count(*) from graphile_worker._atta_workers where id like 'atta-dead-%'";
             wait_for("the dead to be buried", || async { (pair.count(dead).await == 0).then_some(()) }).await;

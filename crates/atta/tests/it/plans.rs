@@ -23,10 +23,10 @@ const STATEMENTS: [(&str, &str, &str, &str); 11] = [
         "'w', '{noop}', '{}', null, 100, '{noop}'",
     ),
     (
-        "look",
-        include_str!("../../sql/queries/look.sql"),
-        "text[], text[], timestamptz, text, float8, boolean",
-        "'{noop}', '{}', null, 'w', 30, true",
+        "poll",
+        include_str!("../../sql/queries/poll.sql"),
+        "text[], text[], timestamptz, text, float8, float8, boolean",
+        "'{noop}', '{}', null, 'w', 30, 30, true",
     ),
     (
         "complete_held",
@@ -105,6 +105,22 @@ async fn statements_that_run_for_every_job_read_no_whole_table() {
         }
         client.batch_execute("deallocate statement").await.unwrap();
     }
+}
+
+/// With the settings of a worker's own connections: few rows are joined to many, one by one.
+#[tokio::test]
+async fn recovery_finds_locked_jobs_by_their_index() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let sql = include_str!("../../sql/queries/recover_workers.sql").replace("{schema}", "graphile_worker");
+    let set_up = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_mergejoin = off;
+                  set enable_hashjoin = off; set plan_cache_mode = force_generic_plan";
+    client.batch_execute(set_up).await.unwrap();
+    client.batch_execute(&format!("prepare statement (bigint, bigint, boolean) as {sql}")).await.unwrap();
+    let plan = explain(&client, "3, 1000, true").await;
+    assert!(!plan.contains("Seq Scan on _private_jobs"), "{plan}");
+    assert!(plan.contains("Index Scan using _atta_jobs_locked_index"), "{plan}");
+    assert!(plan.contains("Index Scan using jobs_pkey1"), "{plan}");
 }
 
 /// Rows at the head that no pick can take, and the jobs behind them.

@@ -186,6 +186,7 @@ impl Crew {
             .shutdown_abort_period(settings.shutdown_abort_period)
             .interrupted_job_retry_delay(settings.interrupted_job_retry_delay)
             .recovery_threshold(settings.recovery_threshold)
+            .crash_limit(settings.crash_limit)
             .use_local_time(settings.use_local_time)
             // Whoever wants to run once wants to know that nobody answers.
             .wait_for_database(self.mode != Mode::Once)

@@ -81,11 +81,11 @@ async fn recovers_the_dead(ledger: &Ledger, utils: &WorkerUtils, reports: &mut R
                where id = $1";
     ledger.client.execute(sql, &[&id]).await.expect("the database is changed by hand");
     let sql = "insert into graphile_worker._atta_workers (id, host, pid, version, task_identifiers, slots,
-                 heartbeat_at)
-               values ('atta-dead', 'elsewhere', 1, '0', '{}', 1, now() - interval '1 minute')";
+                 heartbeat_at, recovery_threshold)
+               values ('atta-dead', 'elsewhere', 1, '0', '{}', 1, now() - interval '1 minute', interval '1 second')";
     ledger.client.execute(sql, &[]).await.expect("the database is changed by hand");
     let again = reports.next().await;
-    assert_eq!((again.id(), again.attempts()), (id, 2));
+    assert_eq!((again.id(), again.attempts()), (id, 1));
 }
 
 #[tokio::test]

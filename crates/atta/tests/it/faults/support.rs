@@ -101,8 +101,6 @@ async fn keep_events(mut events: WorkerEvents, utils: WorkerUtils) {
 struct Work {
     /// It takes so long.
     ms: u64,
-    /// So many attempts never end.
-    hangs: i16,
     /// It never ends in any other process.
     only_in: Option<u32>,
     /// It ends its process.
@@ -132,7 +130,7 @@ pub(crate) async fn work(ctx: WorkerContext) -> Result<(), Box<dyn std::error::E
     if work.kills {
         std::process::abort();
     }
-    if job.attempts() <= work.hangs || work.only_in.is_some_and(|only| only != std::process::id()) {
+    if work.only_in.is_some_and(|only| only != std::process::id()) {
         std::future::pending::<()>().await;
     }
     tokio::time::sleep(Duration::from_millis(work.ms)).await;

@@ -78,3 +78,36 @@ async fn notices_of_other_schemas_and_odd_ones_do_no_harm() {
     worker.stop().await.unwrap();
     assert!(reports.is_empty(), "the other schema's job is not ours");
 }
+
+/// A poll reads a few hundred jobs of each kind. What lies behind them is found all the same.
+#[tokio::test]
+async fn a_job_behind_many_that_the_worker_can_not_run_is_found_by_polling() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let mut reports = Reports::new();
+    let options = options(&db).poll_interval(Duration::from_millis(200)).add_forbidden_flag("no");
+    let options = options.define_raw_job("mine", reports.task(|_| async {}));
+    let worker = Running::start(options).await;
+    worker.utils.add_raw_job("mine", json!({}), JobSpec::default()).await.unwrap();
+    reports.next().await;
+    // Nobody is notified of these.
+    let sql = "insert into graphile_worker._private_job_queues (queue_name, locked_at, locked_by)
+                 values ('busy', now(), 'somebody'), ('free', null, null);
+               insert into graphile_worker._private_jobs (task_id, run_at, flags, job_queue_id)
+                 select task.id, now() - interval '1 hour', case when queue.id is null then '{\"no\": true}'::jsonb end, queue.id
+                 from graphile_worker._private_tasks as task, generate_series(1, 300) as n,
+                   (select id from graphile_worker._private_job_queues where queue_name = 'busy'
+                    union all select null::integer) as queue
+                 where task.identifier = 'mine';
+               insert into graphile_worker._private_jobs (task_id, run_at, flags, job_queue_id)
+                 select task.id, now(), '{\"yes\": true}', queue.id
+                 from graphile_worker._private_tasks as task,
+                   (select id from graphile_worker._private_job_queues where queue_name = 'free'
+                    union all select null::integer) as queue
+                 where task.identifier = 'mine'";
+    client.batch_execute(sql).await.unwrap();
+    let queues = [reports.next().await.queue_name().is_some(), reports.next().await.queue_name().is_some()];
+    assert!(queues.contains(&true) && queues.contains(&false), "{queues:?}");
+    worker.stop().await.unwrap();
+    assert!(reports.is_empty());
+}

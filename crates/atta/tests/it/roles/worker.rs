@@ -75,8 +75,9 @@ async fn a_worker_buries_a_dead_one_with_the_rights_of_a_worker() {
     let setup = Setup { url: roles.url("worker"), is_durable: true, ..Setup::new(&roles.db) };
     let utils = roles.utils("worker", Schema::default());
     let mut doomed = setup.spawn();
-    utils.add_raw_job("work", json!({ "hangs": 1 }), JobSpecBuilder::new().queue_name("line")).await.unwrap();
-    utils.add_raw_job("work", json!({ "hangs": 1 }), JobSpec::default()).await.unwrap();
+    let only_here = || json!({ "only_in": std::process::id() });
+    utils.add_raw_job("work", only_here(), JobSpecBuilder::new().queue_name("line")).await.unwrap();
+    utils.add_raw_job("work", only_here(), JobSpec::default()).await.unwrap();
     ledger.started_in(doomed.id(), 2).await;
     let heir = Running::start(setup.options()).await;
     doomed.kill();

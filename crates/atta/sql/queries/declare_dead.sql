@@ -1,0 +1,39 @@
+-- Declares stale workers dead, each once, and counts it. Returns their ids.
+-- $1 this worker, $2 for how many seconds its own heartbeats have been continuous, $3 its own threshold in seconds.
+-- A worker is judged by the threshold in its row. While nobody could send heartbeats, because the server or the network was
+-- away, everybody looks stale; so the time that this worker waits for must be covered by its own continuous heartbeats and
+-- by the time that the server has been up. A gap of up to half of its own threshold is still continuous, and half of the
+-- other's passes before the other is back for certain: if its own threshold is the longer one, it waits for that sum.
+-- Locks the stale workers' rows, skipping those that others lock; reads the tables of workers and deaths.
+with stale as (
+  select worker.id
+  from {schema}._atta_workers as worker
+  where worker.id <> $1::text
+    and worker.declared_dead_at is null
+    and least(
+      extract(epoch from clock_timestamp() - worker.heartbeat_at),
+      $2::float8,
+      extract(epoch from clock_timestamp() - pg_postmaster_start_time())
+    ) > greatest(
+      extract(epoch from worker.recovery_threshold),
+      (extract(epoch from worker.recovery_threshold) + $3::float8) / 2
+    )
+  for update skip locked
+), dead as (
+  update {schema}._atta_workers as worker
+  set declared_dead_at = clock_timestamp()
+  from stale
+  where worker.id = stale.id
+  returning worker.id, worker.recovery_threshold
+), counted as (
+  insert into {schema}._atta_deaths (worker_id, recovery_threshold)
+  select dead.id, dead.recovery_threshold
+  from dead
+  on conflict (worker_id) do update set found_at = now(), recovery_threshold = excluded.recovery_threshold
+), forgotten as (
+  delete from {schema}._atta_deaths as death
+  where death.found_at < now() - interval '1 day'
+    and death.worker_id not in (select dead.id from dead)
+)
+select dead.id as worker_id
+from dead

@@ -1,0 +1,23 @@
+-- Deletes the rows of dead workers that have nothing locked any more. No parameters.
+-- Locks those rows, skipping those that others lock; _atta_jobs_locked_index, and one scan of the queues.
+with free as (
+  select worker.id
+  from {schema}._atta_workers as worker
+  where worker.declared_dead_at is not null
+    and not exists (
+      select
+      from {schema}._private_jobs as job
+      where job.locked_at is not null
+        and job.locked_by = worker.id
+    )
+    and worker.id <> all (array(
+      select queue.locked_by
+      from {schema}._private_job_queues as queue
+      where queue.locked_at is not null
+        and queue.locked_by is not null
+    ))
+  for update skip locked
+)
+delete from {schema}._atta_workers as worker
+using free
+where worker.id = free.id

@@ -1,0 +1,155 @@
+//! What this worker's own heartbeats allow: to go on with its jobs, and to judge others. Pure: no database and no clock.
+//!
+//! A worker whose heartbeats stopped for a threshold may have been declared dead, and its jobs may be another's by now. And a
+//! worker that could not send heartbeats can't tell dead workers from living ones that could not send theirs either: after
+//! an outage of everybody, everybody looks stale. So it judges others only after its own heartbeats have been continuous.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+
+/// This worker's own heartbeats, as the parts of the worker share them.
+pub(crate) struct Continuity {
+    threshold: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    /// When the last heartbeat that was answered was sent, at first when the worker was made.
+    last: Instant,
+    /// The server that answered it, by the time of its start.
+    server: Option<DateTime<Utc>>,
+    /// Since when heartbeats have been continuous: when the first of them was answered.
+    since: Option<Instant>,
+    /// When a heartbeat was last answered after others may have declared this worker dead.
+    resumed: Option<Instant>,
+}
+
+/// An answered heartbeat.
+#[derive(Clone, Copy)]
+pub(crate) struct Heartbeat {
+    pub(crate) sent_at: Instant,
+    pub(crate) answered_at: Instant,
+    /// When the server was started. A promotion makes another server process the primary, so it changes then too.
+    pub(crate) server_started_at: DateTime<Utc>,
+    /// Whether the worker was registered, and not declared dead.
+    pub(crate) was_registered: bool,
+}
+
+impl Continuity {
+    pub(crate) fn new(threshold: Duration, now: Instant) -> Continuity {
+        let state = State { last: now, server: None, since: None, resumed: None };
+        Continuity { threshold, state: Mutex::new(state) }
+    }
+
+    /// Notes a heartbeat. Returns whether others may have declared this worker dead before it.
+    pub(crate) fn note(&self, heartbeat: Heartbeat) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Heartbeat { sent_at, answered_at, server_started_at, was_registered } = heartbeat;
+        // The longest time that can have passed between the two on the server.
+        let gap = answered_at.saturating_duration_since(state.last);
+        let is_resumed = gap > self.threshold || !was_registered;
+        let is_continuous =
+            was_registered && gap <= self.threshold / 2 && state.server == Some(server_started_at);
+        state.last = sent_at;
+        state.server = Some(server_started_at);
+        if !is_continuous {
+            state.since = Some(answered_at);
+        }
+        if is_resumed {
+            state.resumed = Some(answered_at);
+        }
+        is_resumed
+    }
+
+    /// For how long heartbeats have been continuous: on one server, and without a gap of more than half a threshold.
+    pub(crate) fn duration(&self, now: Instant) -> Duration {
+        let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.since {
+            Some(since) if now.saturating_duration_since(state.last) <= self.threshold / 2 => {
+                now.saturating_duration_since(since)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether what was claimed then may have been recovered by others since.
+    pub(crate) fn may_have_lost(&self, claimed_at: Instant, now: Instant) -> bool {
+        let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_older = |time: Instant| now.saturating_duration_since(time) > self.threshold;
+        (is_older(state.last) && is_older(claimed_at))
+            || state.resumed.is_some_and(|resumed| claimed_at < resumed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THRESHOLD: Duration = Duration::from_secs(30);
+
+    /// A heartbeat as the table below has it: sent and answered so many seconds after the start, by this server.
+    type Sent = (u64, u64, i64, bool);
+
+    fn after(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    fn note(continuity: &Continuity, start: Instant, (sent, answered, server, was_registered): Sent) -> bool {
+        continuity.note(Heartbeat {
+            sent_at: after(start, sent),
+            answered_at: after(start, answered),
+            server_started_at: DateTime::from_timestamp(server, 0).unwrap(),
+            was_registered,
+        })
+    }
+
+    #[test]
+    fn heartbeats_are_continuous_until_a_gap_or_another_server() {
+        // What happened, when it is asked, and for how long heartbeats have been continuous then.
+        let table: [(&str, &[Sent], u64, u64); 9] = [
+            ("nothing was sent yet", &[], 40, 0),
+            ("one is a beginning", &[(0, 1, 7, true)], 10, 9),
+            ("no gap", &[(0, 0, 7, true), (10, 10, 7, true), (20, 20, 7, true)], 31, 31),
+            ("a gap of half a threshold is none", &[(0, 0, 7, true), (15, 15, 7, true)], 15, 15),
+            ("a longer gap", &[(0, 0, 7, true), (16, 16, 7, true)], 20, 4),
+            ("a late answer is a gap", &[(0, 0, 7, true), (10, 16, 7, true)], 20, 4),
+            ("none came since", &[(0, 0, 7, true), (10, 10, 7, true)], 26, 0),
+            ("another server, or one that was promoted", &[(0, 0, 7, true), (5, 5, 8, true)], 9, 4),
+            ("it was declared dead", &[(0, 0, 7, true), (5, 5, 7, false)], 9, 4),
+        ];
+        for (what, heartbeats, asked, expected) in table {
+            let start = Instant::now();
+            let continuity = Continuity::new(THRESHOLD, start);
+            for heartbeat in heartbeats {
+                note(&continuity, start, *heartbeat);
+            }
+            let found = continuity.duration(after(start, asked));
+            assert_eq!(found, Duration::from_secs(expected), "{what}");
+        }
+    }
+
+    #[test]
+    fn what_was_claimed_before_a_gap_may_be_lost_and_what_was_claimed_after_it_is_not() {
+        let start = Instant::now();
+        let continuity = Continuity::new(THRESHOLD, start);
+        let lost = |claimed, now| continuity.may_have_lost(after(start, claimed), after(start, now));
+        assert!(!note(&continuity, start, (10, 10, 7, true)));
+        assert!(!lost(0, 40), "the last heartbeat is not older than the threshold");
+        assert!(lost(0, 41));
+        assert!(!lost(20, 41), "what was claimed later can't have been recovered by then");
+        assert!(note(&continuity, start, (41, 41, 7, true)), "the next heartbeat tells of the gap");
+        assert!(lost(40, 42));
+        assert!(!lost(41, 42));
+    }
+
+    #[test]
+    fn a_worker_that_was_declared_dead_may_have_lost_all() {
+        let start = Instant::now();
+        let continuity = Continuity::new(THRESHOLD, start);
+        assert!(note(&continuity, start, (5, 5, 7, false)));
+        assert!(continuity.may_have_lost(after(start, 4), after(start, 5)));
+    }
+}

@@ -1,0 +1,219 @@
+//! The heartbeat: one small statement, on a connection that nothing else uses, from the start of a worker to its end.
+//!
+//! Whatever else can wait, a pool, a poll, a row, code of the application, waits elsewhere. The connection is not one of a
+//! pool's, its statements have time limits on the server, and each try has one here as well: one that does not come back is
+//! given up and repeated on a new connection, for ever.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::{ClientWrapper, Pool};
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_util::sync::CancellationToken;
+
+use super::continuity;
+use crate::db::ConnectionSettings;
+use crate::db::pool::{self, StatementLimits};
+use crate::event::WorkerEvent;
+use crate::worker::{Backoff, Shared};
+use crate::{Error, Result};
+
+/// How many heartbeats are sent within a threshold.
+pub(crate) const PER_THRESHOLD: u32 = 6;
+
+/// A try may take this part of the threshold, so that several fit into one.
+const TRIES: u32 = 3;
+
+/// How long a worker that ends tries to deregister, each time.
+const DEREGISTRATION: Duration = Duration::from_secs(5);
+
+/// Where the heartbeat's connection comes from.
+#[derive(Clone)]
+pub(crate) struct Source {
+    /// A pool that knows how to connect. The heartbeat's connection is never one of its connections.
+    pub(crate) pool: Pool,
+    /// Whether the session is this worker's alone, so that it may have settings. Behind a pooler it may be shared.
+    pub(crate) is_own_session: bool,
+}
+
+impl Source {
+    /// These settings, with a time limit for each server, so that one that does not answer leaves time for the next.
+    pub(crate) fn settings(settings: &ConnectionSettings, threshold: Duration) -> ConnectionSettings {
+        let servers = u32::try_from(settings.servers().len()).unwrap_or(u32::MAX).max(1);
+        settings.clone().with_connect_timeout(threshold / TRIES / servers)
+    }
+}
+
+/// A worker's registration, and the heartbeats that keep it.
+pub(crate) struct Heartbeats {
+    shared: Arc<Shared>,
+    client: Option<ClientWrapper>,
+}
+
+impl Heartbeats {
+    pub(crate) fn new(shared: Arc<Shared>) -> Heartbeats {
+        Heartbeats { shared, client: None }
+    }
+
+    /// Registers the worker. Cancel safe, but then the worker may be registered.
+    pub(crate) async fn register(&mut self) -> Result<()> {
+        self.limited("registering the worker", true).await
+    }
+
+    /// Sends heartbeats until `ended`, whatever happens to the database.
+    pub(crate) async fn run(mut self, ended: CancellationToken) -> Heartbeats {
+        let interval = self.shared.recovery_threshold / PER_THRESHOLD;
+        let mut backoff = Backoff::default();
+        loop {
+            let sent = tokio::select! {
+                sent = self.limited("sending a heartbeat", false) => sent,
+                () = ended.cancelled() => return self,
+            };
+            let pause = match sent {
+                Ok(()) => {
+                    backoff = Backoff::default();
+                    interval
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "could not send a heartbeat, trying again");
+                    backoff.next().min(interval)
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = ended.cancelled() => return self,
+            }
+        }
+    }
+
+    /// Deregisters a worker that has released everything. Tries a few times, or it would be declared dead later.
+    pub(crate) async fn deregister(&mut self) {
+        for _ in 0..3 {
+            match self.try_deregister().await {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(%error, "could not deregister this worker"),
+            }
+        }
+    }
+
+    async fn try_deregister(&mut self) -> Result<()> {
+        let (shared, doing) = (self.shared.clone(), "deregistering the worker");
+        let deregistered = async {
+            self.connect(doing).await?;
+            self.query(doing, &shared.sql.deregister_worker, &[(&&*shared.worker_id, Type::TEXT)]).await
+        };
+        let limit = shared.recovery_threshold.min(DEREGISTRATION);
+        let deregistered = tokio::time::timeout(limit, deregistered).await;
+        let deregistered = deregistered.unwrap_or_else(|_| Err(no_answer(doing, limit)));
+        if deregistered.is_err() {
+            self.client = None;
+        }
+        deregistered.map(drop)
+    }
+
+    /// One try, given up when it takes too long. After an error the next one is made on a new connection.
+    async fn limited(&mut self, doing: &str, is_first: bool) -> Result<()> {
+        let limit = self.try_limit();
+        let sent = async {
+            let connected = tokio::time::timeout(limit, self.connect(doing)).await;
+            connected.map_err(|_| no_answer(doing, limit))??;
+            let sent = tokio::time::timeout(limit, self.send(doing, is_first)).await;
+            sent.map_err(|_| no_answer(doing, limit))?
+        };
+        let sent = sent.await;
+        if sent.is_err() {
+            self.client = None;
+        }
+        sent
+    }
+
+    fn try_limit(&self) -> Duration {
+        self.shared.recovery_threshold / TRIES
+    }
+
+    async fn connect(&mut self, doing: &str) -> Result<()> {
+        if self.client.as_ref().is_some_and(|client| !client.is_closed()) {
+            return Ok(());
+        }
+        let source = &self.shared.heartbeat_source;
+        let client = pool::open(&source.pool, doing).await?;
+        if source.is_own_session {
+            let limits = StatementLimits { statement: Some(self.try_limit()), lock: self.try_limit() };
+            client.batch_execute(&limits.set_up()).await.map_err(|error| Error::database(doing, error))?;
+        }
+        self.client = Some(client);
+        Ok(())
+    }
+
+    /// Sends a heartbeat, and registers the worker if it is not registered, or no longer.
+    async fn send(&mut self, doing: &str, is_first: bool) -> Result<()> {
+        let shared = self.shared.clone();
+        let mut sent_at = Instant::now();
+        let mut rows = match is_first {
+            true => Vec::new(),
+            false => self.query(doing, &shared.sql.heartbeat, &[(&&*shared.worker_id, Type::TEXT)]).await?,
+        };
+        let was_registered = is_first || !rows.is_empty();
+        if rows.is_empty() {
+            sent_at = Instant::now();
+            rows = self.insert(doing).await?;
+        }
+        let row = rows.first().ok_or_else(|| Error::unavailable(format!("{doing}: no answer")))?;
+        let heartbeat = continuity::Heartbeat {
+            sent_at,
+            answered_at: Instant::now(),
+            server_started_at: row.get("server_started_at"),
+            was_registered,
+        };
+        let is_resumed = shared.continuity.note(heartbeat);
+        if is_resumed && !is_first {
+            tracing::warn!(
+                "this worker sent no heartbeat for so long that others may have recovered its jobs"
+            );
+            shared.events.send(|| WorkerEvent::Revived);
+        }
+        Ok(())
+    }
+
+    async fn insert(&self, doing: &str) -> Result<Vec<Row>> {
+        let shared = &self.shared;
+        let slots = i32::try_from(shared.slots).unwrap_or(i32::MAX);
+        let pid = i32::try_from(std::process::id()).unwrap_or_default();
+        let parameters: [(&(dyn ToSql + Sync), Type); 7] = [
+            (&&*shared.worker_id, Type::TEXT),
+            (&host(), Type::TEXT),
+            (&pid, Type::INT4),
+            (&env!("CARGO_PKG_VERSION"), Type::TEXT),
+            (&shared.task_identifiers, Type::TEXT_ARRAY),
+            (&slots, Type::INT4),
+            (&shared.recovery_threshold.as_secs_f64(), Type::FLOAT8),
+        ];
+        self.query(doing, &shared.sql.register_worker, &parameters).await
+    }
+
+    /// Unnamed statements only: behind a pooler there may be another server connection each time.
+    async fn query(
+        &self,
+        doing: &str,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>> {
+        let Some(client) = &self.client else {
+            return Err(Error::unavailable(format!("{doing}: not connected")));
+        };
+        let answered = client.query_typed(sql, parameters).await;
+        answered.map_err(|error| self.shared.utils.explain(Error::database(doing, error)))
+    }
+}
+
+fn no_answer(doing: &str, limit: Duration) -> Error {
+    Error::unavailable(format!("{doing}: no answer within {limit:?}"))
+}
+
+/// The machine's name, for whoever reads the table.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .or_else(|_| std::fs::read_to_string("/etc/hostname"));
+    name.ok().map(|name| name.trim().to_owned()).unwrap_or_else(|| "unknown".into())
+}

@@ -1,0 +1,79 @@
+//! What is looked for rarely: locks of workers that were declared dead earlier, and Graphile's rule of four hours.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::{ask, free, report};
+use crate::worker::Shared;
+
+/// When each of the two is due.
+pub(crate) struct SweepTimer {
+    /// Graphile's rule: at some moment of the first minute, then every eight to ten minutes, so that the workers of a fleet
+    /// do not all do it at once.
+    next: Instant,
+    /// Locks of workers that are dead and gone: after each declaration of ours, and once after our own start, since the
+    /// worker that declared somebody dead may be dead itself by now.
+    orphans: VecDeque<Instant>,
+}
+
+/// How many thresholds after a declaration: a resumed worker may claim for one, and such a lock must be one old.
+const LATER: u32 = 3;
+
+impl SweepTimer {
+    pub(crate) fn new(threshold: Duration) -> SweepTimer {
+        let next = Instant::now() + Duration::from_millis(fastrand::u64(0..60_000));
+        let mut timer = SweepTimer { next, orphans: VecDeque::new() };
+        timer.check_later(threshold);
+        timer
+    }
+
+    /// After a worker was declared dead.
+    pub(crate) fn check_later(&mut self, threshold: Duration) {
+        // A later check does not put off an earlier one.
+        self.orphans.push_back(Instant::now() + threshold.saturating_mul(LATER));
+    }
+
+    pub(crate) async fn sweep_when_due(&mut self, shared: &Shared) {
+        let now = Instant::now();
+        let due = self.orphans.partition_point(|time| *time <= now);
+        if due > 0 {
+            self.orphans.drain(..due);
+            self.recover_orphans(shared).await;
+        }
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + Duration::from_secs(fastrand::u64(480..600));
+        // Rows that somebody kept locked at every earlier check.
+        self.recover_orphans(shared).await;
+        sweep_stale_locks(shared).await;
+    }
+
+    async fn recover_orphans(&mut self, shared: &Shared) {
+        let is_to_repeat = match free(shared, true).await {
+            Ok(recovered) => {
+                report(shared, &recovered);
+                !recovered.is_empty()
+            }
+            Err(error) => {
+                tracing::warn!(%error, "could not recover the jobs of dead workers, trying again later");
+                true
+            }
+        };
+        if is_to_repeat {
+            self.check_later(shared.recovery_threshold);
+        }
+    }
+}
+
+async fn sweep_stale_locks(shared: &Shared) {
+    match ask(shared, &shared.sql.sweep_stale_locks, &[]).await {
+        Ok(rows) => {
+            let freed: i64 = rows.first().map_or(0, |row| row.get("freed"));
+            if freed > 0 {
+                tracing::warn!(freed, "jobs were locked for more than four hours and are free again");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "could not sweep stale locks, trying again later"),
+    }
+}
