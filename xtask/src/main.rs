@@ -12,6 +12,7 @@ mod install;
 mod patroni;
 mod pooler;
 mod postgres;
+mod repeat;
 mod soak;
 mod test;
 
@@ -24,6 +25,8 @@ Usage: cargo xtask COMMAND
 
   demo [--stay]           atta init and atta dev in a temporary folder: tasks in three languages and a crontab
   test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
+  test --repeat N [FILTER...]   all test binaries N times, with different thread counts and CPU load; lists the failures
+                          by test, and exits with 1 if there are any. FILTER: only tests whose names contain it
   pooler                  the library's tests behind PgBouncer, in both of its modes
   check                   format, lints, and the licences and origins of dependencies
   chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
@@ -44,6 +47,12 @@ fn main() -> ExitCode {
         ["demo", "--stay"] => demo::run(true),
         ["test"] => test::run(false),
         ["test", "--all-postgres"] => test::run(true),
+        ["test", "--repeat", rounds, filters @ ..] => match repeat::run(rounds, filters) {
+            Ok(repeat::Ended::Green) => Ok(()),
+            Ok(repeat::Ended::Failed) => return ExitCode::from(1),
+            Err(error) => Err(error),
+        },
+        ["test", "--repeat"] => Err("--repeat takes a number of rounds".to_owned()),
         ["check"] => test::check(),
         ["pooler"] => pooler::run_alone(),
         ["fuzz"] => fuzz::run(60),

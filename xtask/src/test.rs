@@ -31,7 +31,8 @@ const OF_THE_SERVER: &[&str] = &[
 ];
 
 /// What a worker promises, whatever kind of claims it makes.
-const OF_THE_WORKER: &[&str] = &["--package=atta", "--test=it", "--", "worker::", "faults::"];
+pub(crate) const WORKER_MODULES: &[&str] = &["worker::", "faults::"];
+const OF_THE_LIBRARY: &[&str] = &["--package=atta", "--test=it", "--"];
 
 pub(crate) fn run(all_postgres: bool) -> Result {
     let binaries = install::postgres()?;
@@ -50,7 +51,7 @@ pub(crate) fn run(all_postgres: bool) -> Result {
         return on_every_version();
     }
     tests(&binaries, &["--workspace"], &[])?;
-    tests(&binaries, OF_THE_WORKER, &[("ATTA_TEST_CLAIMS", "durable")])?;
+    tests(&binaries, &[OF_THE_LIBRARY, WORKER_MODULES].concat(), &[("ATTA_TEST_CLAIMS", "durable")])?;
     pooler::run(&binaries)?;
     chaos.map_or(Ok(()), chaos::Beside::finish)
 }
