@@ -9,6 +9,7 @@ mod demo;
 mod deny;
 mod fuzz;
 mod install;
+mod matrix;
 mod patroni;
 mod pooler;
 mod postgres;
@@ -30,6 +31,8 @@ Usage: cargo xtask COMMAND
   pooler                  the library's tests behind PgBouncer, in both of its modes
   check                   format, lints, and the licences and origins of dependencies
   chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
+  matrix [ROW]            one fault per row, one promise per column: a stuck thing delays only itself; 5 minutes.
+                          ROW: only rows whose names contain it
   patroni [--rounds N]    a change of leader under Patroni while work is going on: switchover and kill; 3 rounds of each
   fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said
   bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md
@@ -61,6 +64,8 @@ fn main() -> ExitCode {
             Err(_) => Err(format!("cargo xtask fuzz takes a number of seconds, not {seconds:?}")),
         },
         ["chaos", options @ ..] => chaos::run(options),
+        ["matrix"] => matrix::run(""),
+        ["matrix", wanted] => matrix::run(wanted),
         ["patroni", options @ ..] => patroni::run(options),
         ["bench", options @ ..] => bench::run(options),
         ["soak", options @ ..] => match soak::run(options) {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use atta_cluster::{Binaries, Cluster};
 
-use crate::{Result, cargo, chaos, deny, fuzz, install, pooler, postgres, say};
+use crate::{Result, cargo, chaos, deny, fuzz, install, matrix, pooler, postgres, say};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
@@ -53,6 +53,9 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     tests(&binaries, &["--workspace"], &[])?;
     tests(&binaries, &[OF_THE_LIBRARY, WORKER_MODULES].concat(), &[("ATTA_TEST_CLAIMS", "durable")])?;
     pooler::run(&binaries)?;
+    if matrix::IS_PART_OF_TEST {
+        matrix::run("")?;
+    }
     chaos.map_or(Ok(()), chaos::Beside::finish)
 }
 
