@@ -69,6 +69,8 @@ impl Normal {
         let index = COLUMNS.iter().position(|one| *one == column).unwrap_or_default();
         // Before it is known, the normal time itself may be as long as this.
         let normal = if self.times[index].is_zero() { 3 * ALLOWANCE } else { self.times[index] };
+        // The schedule reads a clock that was set once a second, so the normal time is anything up to that.
+        let normal = if column == Column::Cron { normal.max(Duration::from_secs(1)) } else { normal };
         let grace = if column == Column::Shutdown { GRACE } else { Duration::ZERO };
         normal + ALLOWANCE + grace
     }
