@@ -36,6 +36,7 @@ Usage: cargo xtask COMMAND
   patroni [--rounds N]    a change of leader under Patroni while work is going on: switchover and kill; 3 rounds of each
   fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said
   bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md
+                          --only cost: only what a job costs PostgreSQL beside jobs that nobody can claim; 5 minutes
   soak [--minutes N] [--rate N] [--out FILE.svg]   two hours at half of full speed, drawn as docs/soak.svg; exit 1 if
                           anything grows. soak --plot FILE.csv [--out FILE.svg] draws the samples of a soak anew
 ";
