@@ -10,7 +10,7 @@ use crate::{Result, say};
 
 /// Single adds per second, and how long they are measured; the harness warms up first.
 const RATE: usize = 200;
-const SECONDS: &str = "4";
+const SECONDS: &str = "6";
 
 const ROUNDS: usize = 3;
 

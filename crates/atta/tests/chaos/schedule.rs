@@ -93,16 +93,6 @@ impl Fault {
         !self.only_locks() && !matches!(self, Fault::Terminate(_) | Fault::SetClock(_))
     }
 
-    /// Whether it ends the process of this worker.
-    pub(crate) fn ends(&self, worker: usize) -> bool {
-        match self {
-            Fault::Kill(number) | Fault::Terminate(number) | Fault::FreezeAndKill(number, ..) => {
-                *number == worker
-            }
-            _ => false,
-        }
-    }
-
     /// Whether it does nothing but keep rows locked.
     fn only_locks(&self) -> bool {
         use Fault::{HoldKey, LockJob, LockQueue, LongTransaction};
@@ -113,11 +103,12 @@ impl Fault {
     /// heartbeats while they send theirs. When everybody is cut off together, nobody may be declared dead; and whoever
     /// lost a connection gets another one at once.
     pub(crate) fn may_silence(&self, worker: usize) -> bool {
-        match self {
-            Fault::Freeze(number, _) | Fault::FreezeAndKill(number, ..) => *number == worker,
-            Fault::HalfOpen(_) | Fault::Delay(..) | Fault::Throttle(..) => true,
-            _ => false,
-        }
+        self.freezes(worker) || matches!(self, Fault::HalfOpen(_) | Fault::Delay(..) | Fault::Throttle(..))
+    }
+
+    /// Whether it makes the process of this worker stand still.
+    pub(crate) fn freezes(&self, worker: usize) -> bool {
+        matches!(self, Fault::Freeze(number, _) | Fault::FreezeAndKill(number, ..) if *number == worker)
     }
 }
 

@@ -28,10 +28,12 @@ pub(super) fn wrong(evidence: &Evidence, findings: &mut Findings) {
 fn may_be_silent(evidence: &Evidence, instance: &str, at: DateTime<Utc>) -> bool {
     let name = instance.split('.').next().unwrap_or_default();
     let Some(worker) = WORKERS.iter().position(|one| *one == name) else { return true };
+    let start = evidence.history.starts.get(instance).copied().unwrap_or(DateTime::UNIX_EPOCH);
     let can_be_it = |done: &Done| {
         let is_near = done.from <= at && done.to >= at - window();
-        // A worker that is told to end leaves, and may be killed or end while it is judged.
-        is_near && (done.fault.may_silence(worker) || done.fault.ends(worker))
+        // The process that stood still, and was killed then, is not the one that was started after it.
+        let hits_instance = if done.fault.freezes(worker) { done.from >= start } else { done.to >= start };
+        is_near && hits_instance && done.fault.may_silence(worker)
     };
     evidence.until - at < TimeDelta::seconds(25) || evidence.faults.iter().any(can_be_it)
 }
