@@ -4,6 +4,7 @@
 //! `bench/RESULTS.md`. The machine may be twice as fast in one minute as in the next, so whatever is compared is measured
 //! right after one another and compared within its round; the median is that of the ratios.
 
+mod cost;
 mod growth;
 mod report;
 pub(crate) mod server;
@@ -141,12 +142,24 @@ impl Options {
         Ok(options)
     }
 
+    /// Whether the part "Cost" is measured: in a whole run, or alone by `--only cost`.
+    fn has_cost(&self) -> bool {
+        self.only.is_none() || self.is_only_cost()
+    }
+
+    fn is_only_cost(&self) -> bool {
+        self.only.as_deref() == Some("cost")
+    }
+
     fn contenders(&self) -> Result<Vec<Contender>> {
+        if self.is_only_cost() {
+            return Ok(Vec::new());
+        }
         let wanted = |one: &Contender| self.only.as_deref().is_none_or(|name| one.name.contains(name));
         let chosen: Vec<Contender> = CONTENDERS.into_iter().filter(wanted).collect();
         if chosen.is_empty() {
             let names: Vec<&str> = CONTENDERS.iter().map(|one| one.name).collect();
-            return Err(format!("nobody is called that; there are {}", names.join(", ")));
+            return Err(format!("nobody is called that; there are {} and cost", names.join(", ")));
         }
         Ok(chosen)
     }
@@ -165,14 +178,21 @@ pub(crate) fn run(words: &[&str]) -> Result {
         install::node_packages()?;
     }
     build(&contenders)?;
+    if options.has_cost() {
+        build_package("atta")?;
+    }
     let start = Instant::now();
     let server = Server::start(binaries, &BENCH_SETTINGS)?;
     let measured = measure(&server, &options, &contenders);
     let takes_part = contenders.iter().any(|one| one.name == ATTA);
     let growth = if takes_part { growth::measure(&server) } else { Ok(Vec::new()) };
+    let cost = if options.has_cost() { cost::measure(&server) } else { Ok(Vec::new()) };
     let about = server.about();
     server.stop()?;
-    let report = report::write(&options, &contenders, &measured?, &growth?, &about?);
+    let report = match options.is_only_cost() {
+        true => cost::report(&cost?),
+        false => report::write(&options, &contenders, &measured?, &growth?, &cost?, &about?),
+    };
     say(&format!("\nmeasured in {} s\n", start.elapsed().as_secs()));
     println!("{report}");
     if options.only.is_some() {
@@ -340,5 +360,8 @@ mod tests {
         assert_eq!((options.jobs, options.rounds), (5000, 3));
         assert!(Options::read(&["--jobs", "0"]).is_err());
         assert!(Options::read(&["--rounds"]).is_err());
+        let cost = Options::read(&["--only", "cost"]).unwrap();
+        assert!(cost.has_cost() && cost.contenders().unwrap().is_empty());
+        assert!(!Options::read(&["--only", "atta"]).unwrap().has_cost());
     }
 }

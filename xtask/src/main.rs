@@ -9,9 +9,11 @@ mod demo;
 mod deny;
 mod fuzz;
 mod install;
+mod matrix;
 mod patroni;
 mod pooler;
 mod postgres;
+mod repeat;
 mod soak;
 mod test;
 
@@ -24,12 +26,17 @@ Usage: cargo xtask COMMAND
 
   demo [--stay]           atta init and atta dev in a temporary folder: tasks in three languages and a crontab
   test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
+  test --repeat N [FILTER...]   all test binaries N times, with different thread counts and CPU load; lists the failures
+                          by test, and exits with 1 if there are any. FILTER: only tests whose names contain it
   pooler                  the library's tests behind PgBouncer, in both of its modes
   check                   format, lints, and the licences and origins of dependencies
   chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
+  matrix [ROW]            one fault per row, one promise per column: a stuck thing delays only itself; 5 minutes.
+                          ROW: only rows whose names contain it
   patroni [--rounds N]    a change of leader under Patroni while work is going on: switchover and kill; 3 rounds of each
   fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said
   bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md
+                          --only cost: only what a job costs PostgreSQL beside jobs that nobody can claim; 5 minutes
   soak [--minutes N] [--rate N] [--out FILE.svg]   two hours at half of full speed, drawn as docs/soak.svg; exit 1 if
                           anything grows. soak --plot FILE.csv [--out FILE.svg] draws the samples of a soak anew
 ";
@@ -44,6 +51,12 @@ fn main() -> ExitCode {
         ["demo", "--stay"] => demo::run(true),
         ["test"] => test::run(false),
         ["test", "--all-postgres"] => test::run(true),
+        ["test", "--repeat", rounds, filters @ ..] => match repeat::run(rounds, filters) {
+            Ok(repeat::Ended::Green) => Ok(()),
+            Ok(repeat::Ended::Failed) => return ExitCode::from(1),
+            Err(error) => Err(error),
+        },
+        ["test", "--repeat"] => Err("--repeat takes a number of rounds".to_owned()),
         ["check"] => test::check(),
         ["pooler"] => pooler::run_alone(),
         ["fuzz"] => fuzz::run(60),
@@ -52,6 +65,8 @@ fn main() -> ExitCode {
             Err(_) => Err(format!("cargo xtask fuzz takes a number of seconds, not {seconds:?}")),
         },
         ["chaos", options @ ..] => chaos::run(options),
+        ["matrix"] => matrix::run(""),
+        ["matrix", wanted] => matrix::run(wanted),
         ["patroni", options @ ..] => patroni::run(options),
         ["bench", options @ ..] => bench::run(options),
         ["soak", options @ ..] => match soak::run(options) {

@@ -9,6 +9,10 @@ use atta_cluster::Binaries;
 
 use crate::{Result, install, say, test};
 
+/// PgBouncer's modes, as `ATTA_TEST_POOLER` names them.
+pub(crate) const TRANSACTION: &str = "transaction";
+pub(crate) const SESSION: &str = "session";
+
 /// Modules and tests, and why each is left out in both modes.
 const SKIPPED: &[(&str, &str)] = &[
     ("sql_api::", "speaks to the server itself, and so do the next two"),
@@ -41,14 +45,21 @@ pub(crate) fn run_alone() -> Result {
 }
 
 pub(crate) fn run(binaries: &Binaries) -> Result {
-    behind(binaries, "transaction", &[SKIPPED, SKIPPED_IN_TRANSACTION_MODE].concat())?;
-    behind(binaries, "session", SKIPPED)
+    behind(binaries, TRANSACTION)?;
+    behind(binaries, SESSION)
 }
 
-fn behind(binaries: &Binaries, mode: &str, skipped: &[(&str, &str)]) -> Result {
+/// The tests that are not run in a mode, by a part of their names, and why.
+pub(crate) fn skipped(mode: &str) -> Vec<(&'static str, &'static str)> {
+    let of_the_mode = if mode == TRANSACTION { SKIPPED_IN_TRANSACTION_MODE } else { &[] };
+    [SKIPPED, of_the_mode].concat()
+}
+
+fn behind(binaries: &Binaries, mode: &str) -> Result {
     let start = Instant::now();
+    let skipped = skipped(mode);
     say(&format!("==> behind PgBouncer in {mode} mode, but for"));
-    for (name, reason) in skipped {
+    for (name, reason) in &skipped {
         say(&format!("    {name} ({reason})"));
     }
     let skips: Vec<String> = skipped.iter().map(|(name, _)| format!("--skip={name}")).collect();

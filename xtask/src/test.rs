@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use atta_cluster::{Binaries, Cluster};
 
-use crate::{Result, cargo, chaos, deny, fuzz, install, pooler, postgres, say};
+use crate::{Result, cargo, chaos, deny, fuzz, install, matrix, pooler, postgres, say};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
@@ -31,7 +31,8 @@ const OF_THE_SERVER: &[&str] = &[
 ];
 
 /// What a worker promises, whatever kind of claims it makes.
-const OF_THE_WORKER: &[&str] = &["--package=atta", "--test=it", "--", "worker::", "faults::"];
+pub(crate) const WORKER_MODULES: &[&str] = &["worker::", "faults::"];
+const OF_THE_LIBRARY: &[&str] = &["--package=atta", "--test=it", "--"];
 
 pub(crate) fn run(all_postgres: bool) -> Result {
     let binaries = install::postgres()?;
@@ -50,8 +51,11 @@ pub(crate) fn run(all_postgres: bool) -> Result {
         return on_every_version();
     }
     tests(&binaries, &["--workspace"], &[])?;
-    tests(&binaries, OF_THE_WORKER, &[("ATTA_TEST_CLAIMS", "durable")])?;
+    tests(&binaries, &[OF_THE_LIBRARY, WORKER_MODULES].concat(), &[("ATTA_TEST_CLAIMS", "durable")])?;
     pooler::run(&binaries)?;
+    if matrix::IS_PART_OF_TEST {
+        matrix::run("")?;
+    }
     chaos.map_or(Ok(()), chaos::Beside::finish)
 }
 

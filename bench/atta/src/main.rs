@@ -1,5 +1,5 @@
 //! atta's harness. Settings: `held` and `durable`, both with 24 slots; durable claims up to 5000 jobs ahead, as the fastest
-//! peer does. `fleet` is twelve workers that hold. All leave jobs with the flag `stuck` alone.
+//! peer does. `four` is four workers that hold, `fleet` is twelve. All leave jobs with the flag `stuck` alone.
 
 use std::time::Instant;
 
@@ -45,7 +45,7 @@ async fn main() -> Result {
     match order.mode {
         Mode::Prepare => Ok(()),
         Mode::Add => add(&worker, order.count).await,
-        Mode::Drain | Mode::Part | Mode::Latency | Mode::Late => work(worker, &order).await,
+        Mode::Drain | Mode::Part | Mode::Latency | Mode::Late | Mode::Cost => work(worker, &order).await,
     }
 }
 
@@ -57,7 +57,7 @@ fn options(order: &Order) -> Result<WorkerOptions> {
         .define_job::<Noop>()
         .define_job::<Ping>();
     match (order.setting.as_str(), order.mode) {
-        ("held" | "fleet", _) => Ok(options),
+        ("held" | "four" | "fleet", _) => Ok(options),
         ("durable", Mode::Drain | Mode::Part) => {
             Ok(options.claims(Claims::Durable).local_queue(LocalQueueConfig::new(5000)))
         }
@@ -79,10 +79,13 @@ async fn work(worker: Worker, order: &Order) -> Result {
     let utils = worker.create_utils();
     let client = utils.pool().get().await?;
     let mut workers = vec![worker];
-    if order.setting == "fleet" {
-        for _ in 1..FLEET {
-            workers.push(options(order)?.init().await?);
-        }
+    let count = match order.setting.as_str() {
+        "four" => 4,
+        "fleet" => FLEET,
+        _ => 1,
+    };
+    for _ in 1..count {
+        workers.push(options(order)?.init().await?);
     }
     let handles: Vec<_> = workers.iter().map(Worker::handle).collect();
     let start = Instant::now();
@@ -104,6 +107,16 @@ async fn work(worker: Worker, order: &Order) -> Result {
                 Ok(())
             };
             bench_common::late(order.count, add).await
+        }
+        Mode::Cost => {
+            let add = || {
+                let utils = utils.clone();
+                async move {
+                    utils.add_job(Noop {}, JobSpec::default()).await?;
+                    Ok(())
+                }
+            };
+            bench_common::cost(order.count, add).await
         }
         Mode::Latency | Mode::Prepare | Mode::Add => {
             let add = async |due| {

@@ -17,6 +17,12 @@ pub type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<
 /// How far ahead the jobs of `late` are scheduled.
 pub const AHEAD: Duration = Duration::from_secs(1);
 
+/// How many single adds are under way at a time, at the most.
+const ADDERS: usize = 16;
+
+/// The unit of times in /proc, which is the same on all usual Linux systems.
+const TICKS_PER_SECOND: f64 = 100.0;
+
 /// How long a harness waits for its jobs before it gives up.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -34,6 +40,8 @@ pub enum Mode {
     Latency,
     /// Adds jobs of the task `ping` that are due in a second.
     Late,
+    /// Adds jobs of the task `noop` one by one at a steady rate for so many seconds, and measures the server's CPU.
+    Cost,
 }
 
 /// The words of the command line.
@@ -49,7 +57,7 @@ impl Order {
     pub fn read() -> Result<Order> {
         let words: Vec<String> = env::args().skip(1).collect();
         let [setting, mode, count] = words.as_slice() else {
-            return Err("usage: SETTING prepare|drain|part|add|latency|late COUNT".into());
+            return Err("usage: SETTING prepare|drain|part|add|latency|late|cost COUNT".into());
         };
         let mode = match mode.as_str() {
             "prepare" => Mode::Prepare,
@@ -58,6 +66,7 @@ impl Order {
             "add" => Mode::Add,
             "latency" => Mode::Latency,
             "late" => Mode::Late,
+            "cost" => Mode::Cost,
             other => return Err(format!("unknown mode {other:?}").into()),
         };
         let url = env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
@@ -144,6 +153,78 @@ pub async fn late(count: usize, add: impl AsyncFn(i64) -> Result) -> Result {
     }
     print_percentiles(seen);
     Ok(())
+}
+
+/// Calls `add` at the rate of `BENCH_RATE` per second, and prints what each job of the task `noop` that ran meanwhile cost
+/// the PostgreSQL whose first process is `BENCH_POSTGRES_PID`.
+///
+/// The first second warms up connections and statements, and does not count. An add that takes long does not delay the
+/// next ones, as long as not too many are under way.
+pub async fn cost<F>(seconds: usize, add: impl Fn() -> F) -> Result
+where
+    F: Future<Output = Result> + Send + 'static,
+{
+    let number = |name: &str| -> Result<usize> {
+        Ok(env::var(name).map_err(|_| format!("{name} is not set"))?.parse()?)
+    };
+    let (rate, postgres) = (number("BENCH_RATE")?, number("BENCH_POSTGRES_PID")?);
+    let mut ticks = tokio::time::interval(Duration::from_secs(1) / rate as u32);
+    let mut adding = tokio::task::JoinSet::new();
+    let mut delays: Vec<f64> = Vec::new();
+    let (mut start, mut cpu, mut done) = (Instant::now(), 0.0, 0);
+    for tick in 0..rate * (seconds + 1) {
+        if tick == rate {
+            (start, cpu, done) = (Instant::now(), cpu_seconds(postgres)?, DONE.load(Ordering::Relaxed));
+        }
+        if tick > rate && start.elapsed() > Duration::from_secs(seconds as u64) {
+            break;
+        }
+        ticks.tick().await;
+        while adding.len() >= ADDERS {
+            delays.extend(adding.join_next().await.transpose()?.transpose()?);
+        }
+        let adding_one = add();
+        adding.spawn(async move {
+            let start = Instant::now();
+            adding_one.await.map(|()| start.elapsed().as_secs_f64() * 1000.0)
+        });
+        while let Some(added) = adding.try_join_next() {
+            delays.push(added??);
+        }
+    }
+    let (elapsed, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds(postgres)? - cpu);
+    // At least one, so that the cost of a server that runs nothing is a number too.
+    let ran = DONE.load(Ordering::Relaxed).saturating_sub(done).max(1) as f64;
+    delays.sort_by(f64::total_cmp);
+    let median = delays.get(delays.len() / 2).copied().unwrap_or(0.0);
+    println!("{{\"cpu_ms\":{:.4},\"rate\":{:.1},\"add_ms\":{median:.3}}}", cpu * 1000.0 / ran, ran / elapsed);
+    while adding.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// The CPU time that a server has had, in seconds, with all its processes, those that have ended included.
+fn cpu_seconds(postgres: usize) -> Result<f64> {
+    let mut ticks = 0;
+    for entry in std::fs::read_dir("/proc")? {
+        let Ok(pid) = entry?.file_name().to_string_lossy().parse::<usize>() else { continue };
+        // It may have ended since; then its time is in that of its parent.
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+        // The name, in parentheses, may have spaces in it. After it: state, parent, and so on.
+        let Some((_, fields)) = stat.rsplit_once(") ") else { continue };
+        let fields: Vec<&str> = fields.split(' ').collect();
+        let number =
+            |index: usize| fields.get(index).and_then(|field| field.parse::<usize>().ok()).unwrap_or(0);
+        if pid == postgres {
+            // Its own, and that of the children that it has waited for.
+            ticks += number(11) + number(12) + number(13) + number(14);
+        } else if number(1) == postgres {
+            ticks += number(11) + number(12);
+        }
+    }
+    if ticks == 0 {
+        return Err("the system does not tell the CPU time of the server".into());
+    }
+    Ok(ticks as f64 / TICKS_PER_SECOND)
 }
 
 fn listen() -> UnboundedReceiver<f64> {

@@ -17,6 +17,8 @@ const TEMPLATE: &str = "atta_template";
 #[derive(Debug)]
 pub struct Database {
     name: String,
+    /// Another value drops the database.
+    is_shared: bool,
 }
 
 impl Database {
@@ -46,6 +48,11 @@ impl Database {
         server_url(&self.name)
     }
 
+    /// The same database again, which is dropped with the first value and not with this one.
+    pub(crate) fn share(&self) -> Database {
+        Database { name: self.name.clone(), is_shared: true }
+    }
+
     /// The database's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -71,12 +78,15 @@ impl Database {
             .batch_execute(&format!("create database {name} template {template}"))
             .await
             .expect("a test's database is created");
-        Database { name }
+        Database { name, is_shared: false }
     }
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
+        if self.is_shared {
+            return;
+        }
         // The cluster goes with the run anyhow; this only keeps the disk small meanwhile.
         let _ = dropper().send(self.name.clone());
     }

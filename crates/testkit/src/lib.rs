@@ -9,6 +9,7 @@
 mod database;
 mod fast_clock;
 mod guarded;
+pub mod matrix;
 mod patroni;
 mod pgbouncer;
 mod process;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::thread::available_parallelism;
 
+use super::cost;
 use super::growth::{Case, Turn};
 use super::{ATTA, ATTA_DURABLE, CEILING, Contender, GRAPHILE_WORKER, Options, Program, Work, node, output};
 use crate::root;
@@ -54,7 +55,7 @@ impl Samples {
     }
 }
 
-fn median(values: &[f64]) -> Option<f64> {
+pub(super) fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -96,6 +97,7 @@ pub(super) fn write(
     contenders: &[Contender],
     samples: &Samples,
     growth: &[(Case, Vec<Turn>)],
+    cost: &[cost::Turn],
     postgres: &str,
 ) -> String {
     let Options { jobs, rounds, .. } = options;
@@ -114,6 +116,7 @@ pub(super) fn write(
     text += &measured(contenders, samples);
     text += &bars(contenders, samples);
     text += &growing(growth);
+    text += &cost::report(cost);
     text + "\n" + UNSAID
 }
 
@@ -143,11 +146,11 @@ fn growing(growth: &[(Case, Vec<Turn>)]) -> String {
 }
 
 /// Numbers one after the other.
-fn list(values: &[f64]) -> String {
+pub(super) fn list(values: &[f64]) -> String {
     values.iter().map(|value| format!("{value:.2}")).collect::<Vec<_>>().join(", ")
 }
 
-fn verdict(is_reached: bool) -> &'static str {
+pub(super) fn verdict(is_reached: bool) -> &'static str {
     if is_reached { "reached" } else { "**missed**" }
 }
 

@@ -54,6 +54,14 @@ impl Server {
         stopped
     }
 
+    /// The server's first process, whose children are all others.
+    pub(crate) fn pid(&self) -> Result<u32> {
+        let file = self.cluster.folder().join("data/postmaster.pid");
+        let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let pid = text.lines().next().and_then(|line| line.trim().parse().ok());
+        pid.ok_or_else(|| format!("{} has no process id", file.display()))
+    }
+
     pub(crate) fn url(&self, database: &str) -> String {
         self.cluster.url(database)
     }

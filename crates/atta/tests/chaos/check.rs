@@ -8,6 +8,7 @@
 mod adds;
 mod claims;
 mod cron;
+mod deaths;
 mod keys;
 mod runs;
 
@@ -79,6 +80,7 @@ pub(crate) fn so_far(evidence: &Evidence) -> Findings {
     claims::foreign(evidence, &mut findings);
     claims::early(evidence, &mut findings);
     cron::twice(evidence, &mut findings);
+    deaths::wrong(evidence, &mut findings);
     findings
 }
 

@@ -18,6 +18,27 @@ use crate::work::Adders;
 /// Deaths of ten minutes ago put nobody under suspicion.
 const FORGIVE: &str = "update graphile_worker._atta_deaths set found_at = found_at - interval '10 minutes'";
 
+/// The row of a job that one of our workers runs.
+const LOCK_JOB: &str = "
+    select id from graphile_worker._private_jobs where locked_by like 'atta-%'
+    order by random() limit 1 for update skip locked";
+
+/// The row of a queue that has jobs, be it locked by a worker or not.
+const LOCK_QUEUE: &str = "
+    select id from graphile_worker._private_job_queues as queue
+    where exists (select from graphile_worker._private_jobs as job where job.job_queue_id = queue.id)
+    order by random() limit 1 for update skip locked";
+
+/// The key of a job, of one that runs if there is one, with its task. Batches and the like would be merged.
+const HOLD_KEY: &str = "
+    select graphile_worker.add_job(key.identifier, '{}', job_key => key.key)
+    from (
+      select task.identifier, job.key from graphile_worker._private_jobs as job
+      join graphile_worker._private_tasks as task on task.id = job.task_id
+      where job.key is not null
+      order by job.locked_at is null, random() limit 1
+    ) as key";
+
 /// All that can be broken.
 pub(crate) struct World {
     pub(crate) fleet: Fleet,
@@ -83,7 +104,7 @@ impl World {
             }
             Fault::CutAll => self.proxy.cut_all(),
             Fault::CutOne(number) => self.proxy.cut_one(number),
-            Fault::Outage(length) => {
+            Fault::Outage(length) | Fault::LongOutage(length) => {
                 self.proxy.go_away();
                 tokio::time::sleep(length).await;
                 self.proxy.come_back();
@@ -108,6 +129,17 @@ impl World {
             Fault::Crash => {
                 self.with_cluster(|cluster| cluster.kill().and_then(|()| cluster.start_again())).await;
             }
+            Fault::StopServer(length) => {
+                let stop = move |cluster: &Cluster| {
+                    cluster.kill()?;
+                    std::thread::sleep(length);
+                    cluster.start_again()
+                };
+                self.with_cluster(stop).await;
+            }
+            Fault::LockJob(length) => self.hold(LOCK_JOB, length).await,
+            Fault::LockQueue(length) => self.hold(LOCK_QUEUE, length).await,
+            Fault::HoldKey(length) => self.hold(HOLD_KEY, length).await,
             Fault::SetClock(seconds) => self.fleet.clock.set(seconds),
             Fault::LongTransaction(length, commits) => {
                 let Some(mut client) = self.connect().await else { return };
@@ -139,6 +171,21 @@ impl World {
         let _ = client
             .execute("select pg_terminate_backend(pid) from unnest($1::integer[]) as pid", &[&backends])
             .await;
+    }
+
+    /// Runs a statement in a transaction that stays open for so long, and is rolled back.
+    async fn hold(&self, sql: &str, length: Duration) {
+        let Some(mut client) = self.connect().await else { return };
+        let Ok(transaction) = client.transaction().await else { return };
+        // Another transaction may keep the same key locked.
+        if transaction.batch_execute("set local lock_timeout = '2s'").await.is_err() {
+            return;
+        }
+        if transaction.query(sql, &[]).await.is_ok() {
+            tokio::time::sleep(length).await;
+        }
+        // If the connection is gone, so is the transaction.
+        let _ = transaction.rollback().await;
     }
 
     async fn try_sql(&self, sql: &str) {

@@ -40,6 +40,8 @@ struct Member {
 /// What happened to processes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
+    /// When an instance was started.
+    pub(crate) starts: HashMap<String, DateTime<Utc>>,
     /// When an instance was surely gone.
     pub(crate) ends: HashMap<String, DateTime<Utc>>,
     /// When locks of Node's were freed by hand, as its operator has to.
@@ -213,6 +215,10 @@ impl Fleet {
     fn start(&self, member: &mut Member) {
         member.starts += 1;
         member.is_told_to_end = false;
+        let instance = member.instance();
+        self.note(|history| {
+            history.starts.insert(instance, Utc::now());
+        });
         let mut command = if member.number == NODE { self.node(member) } else { self.ours(member) };
         let log = if member.number == FULL_DISK {
             File::options().write(true).open("/dev/full")

@@ -45,6 +45,17 @@ pub(crate) enum Fault {
     Crash,
     /// The clock of one worker is set, to so many seconds from the time.
     SetClock(i64),
+    /// Nobody can connect for longer than the recovery threshold: everybody is cut off together.
+    LongOutage(Duration),
+    /// PostgreSQL is stopped, for longer than the recovery threshold.
+    StopServer(Duration),
+    /// An application's transaction keeps the row of a running job locked, for so long.
+    LockJob(Duration),
+    /// The same with the row of a queue that has jobs.
+    LockQueue(Duration),
+    /// An application's transaction adds the key of a job once more, a running one if there is one, stays open for so
+    /// long, and is rolled back.
+    HoldKey(Duration),
     /// A transaction that adds jobs, stays open for so long, keeps dead rows from being removed meanwhile, and then
     /// commits, or does not.
     LongTransaction(Duration, bool),
@@ -68,13 +79,36 @@ impl Fault {
             Fault::Restart => "restart",
             Fault::Crash => "crash",
             Fault::SetClock(_) => "clock",
+            Fault::LongOutage(_) => "long outage",
+            Fault::StopServer(_) => "server stopped",
+            Fault::LockJob(_) => "locked job",
+            Fault::LockQueue(_) => "locked queue",
+            Fault::HoldKey(_) => "held key",
             Fault::LongTransaction(..) => "long transaction",
         }
     }
 
     /// Whether a job that is only held may come free by it before it is done.
     pub(crate) fn loses_connections(&self) -> bool {
-        !matches!(self, Fault::Terminate(_) | Fault::SetClock(_) | Fault::LongTransaction(..))
+        !self.only_locks() && !matches!(self, Fault::Terminate(_) | Fault::SetClock(_))
+    }
+
+    /// Whether it does nothing but keep rows locked.
+    fn only_locks(&self) -> bool {
+        use Fault::{HoldKey, LockJob, LockQueue, LongTransaction};
+        matches!(self, LockJob(_) | LockQueue(_) | HoldKey(_) | LongTransaction(..))
+    }
+
+    /// Whether others may rightly declare this worker dead while its process lives: the fault can keep it from sending
+    /// heartbeats while they send theirs. When everybody is cut off together, nobody may be declared dead; and whoever
+    /// lost a connection gets another one at once.
+    pub(crate) fn may_silence(&self, worker: usize) -> bool {
+        self.freezes(worker) || matches!(self, Fault::HalfOpen(_) | Fault::Delay(..) | Fault::Throttle(..))
+    }
+
+    /// Whether it makes the process of this worker stand still.
+    pub(crate) fn freezes(&self, worker: usize) -> bool {
+        matches!(self, Fault::Freeze(number, _) | Fault::FreezeAndKill(number, ..) if *number == worker)
     }
 }
 
@@ -105,24 +139,33 @@ fn fault(rng: &mut Rng) -> Fault {
     let ms = |rng: &mut Rng, range: std::ops::Range<u64>| Duration::from_millis(rng.u64(range));
     let threshold = THRESHOLD.as_millis().try_into().unwrap_or(u64::MAX);
     let longer = threshold + 500..2 * threshold;
+    let outage = threshold * 6 / 5..2 * threshold;
     let worker = rng.usize(0..WORKERS.len());
     let ours = rng.usize(0..NODE);
-    match rng.u32(0..32) {
-        0..=4 => Fault::Kill(worker),
-        5..=7 => Fault::Terminate(worker),
-        8..=9 => Fault::Freeze(worker, ms(rng, longer)),
-        10 => Fault::FreezeAndKill(ours, ms(rng, longer), ms(rng, 0..600)),
-        11..=12 => Fault::CutAll,
-        13..=15 => Fault::CutOne(rng.usize(..)),
-        16 => Fault::Outage(ms(rng, 200..6000)),
-        17..=18 => Fault::Delay(ms(rng, 5..400), ms(rng, 1000..6000)),
-        19 => Fault::Throttle(rng.u64(2_000..50_000), ms(rng, 1000..6000)),
-        20..=21 => Fault::HalfOpen(ms(rng, 500..9000)),
-        22..=24 => Fault::EndBackends(rng.usize(1..8), rng.u64(..)),
-        25 => Fault::Restart,
-        26 => Fault::Crash,
-        27..=29 => Fault::SetClock(rng.i64(-100_000..100_000)),
-        _ => Fault::LongTransaction(ms(rng, 2000..15_000), rng.bool()),
+    // An outage that is longer than the threshold comes about once a minute.
+    match rng.u32(0..77) {
+        64 => Fault::LongOutage(ms(rng, outage)),
+        65 => Fault::StopServer(ms(rng, outage)),
+        66..=69 => Fault::LockJob(ms(rng, 500..7000)),
+        70..=72 => Fault::LockQueue(ms(rng, 500..7000)),
+        73.. => Fault::HoldKey(ms(rng, 500..7000)),
+        number => match number / 2 {
+            0..=4 => Fault::Kill(worker),
+            5..=7 => Fault::Terminate(worker),
+            8..=9 => Fault::Freeze(worker, ms(rng, longer)),
+            10 => Fault::FreezeAndKill(ours, ms(rng, longer), ms(rng, 0..600)),
+            11..=12 => Fault::CutAll,
+            13..=15 => Fault::CutOne(rng.usize(..)),
+            16 => Fault::Outage(ms(rng, 200..6000)),
+            17..=18 => Fault::Delay(ms(rng, 5..400), ms(rng, 1000..6000)),
+            19 => Fault::Throttle(rng.u64(2_000..50_000), ms(rng, 1000..6000)),
+            20..=21 => Fault::HalfOpen(ms(rng, 500..9000)),
+            22..=24 => Fault::EndBackends(rng.usize(1..8), rng.u64(..)),
+            25 => Fault::Restart,
+            26 => Fault::Crash,
+            27..=29 => Fault::SetClock(rng.i64(-100_000..100_000)),
+            _ => Fault::LongTransaction(ms(rng, 2000..15_000), rng.bool()),
+        },
     }
 }
 
@@ -134,5 +177,5 @@ pub(crate) fn the_same_seed_plans_the_same_faults() {
     assert_eq!(faults[..], more[..faults.len()], "a longer run begins in the same way");
     assert_ne!(faults, plan(8, short));
     let kinds: std::collections::HashSet<&str> = more.iter().map(|planned| planned.fault.name()).collect();
-    assert_eq!(kinds.len(), 15, "an hour has all kinds: {kinds:?}");
+    assert_eq!(kinds.len(), 20, "an hour has all kinds: {kinds:?}");
 }

@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, IsolationLevel};
 
+use crate::schedule::THRESHOLD;
+
 const QUEUES: [&str; 3] = ["first queue", "second queue", "third queue"];
 const KEYS: i64 = 4;
 
@@ -84,6 +86,12 @@ impl Adders {
         tasks.spawn(self.clone().add_plain());
         tasks.spawn(self.clone().add(400, |n| {
             Next::new("slow", n, json!({ "n": n, "ms": fastrand::u64(100..1200) }), JobSpec::default())
+        }));
+        // Now and then for longer than the recovery threshold.
+        tasks.spawn(self.clone().add(1500, |n| {
+            let threshold = u64::try_from(THRESHOLD.as_millis()).unwrap_or(u64::MAX);
+            let range = if n % 12 == 11 { threshold..2 * threshold } else { 50..800 };
+            Next::new("blocking", n, json!({ "n": n, "blocks_ms": fastrand::u64(range) }), JobSpec::default())
         }));
         tasks.spawn(self.clone().add(300, |n| {
             Next::new("retrying", n, json!({ "n": n, "fails": 1 + n % 2 }), JobSpec::default())

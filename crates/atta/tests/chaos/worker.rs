@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::process::parent_id;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atta::{
     BatchTaskHandler, Claims, IntoBatchResult, RetryPolicy, TaskError, WorkerContext, WorkerEvent,
@@ -22,8 +22,9 @@ pub(crate) const SETUP: &str = "ATTA_CHAOS_WORKER";
 pub(crate) const CRONTAB: &str = "* * * * * tick ?id=tick&fill=30m";
 
 /// What has a payload that is a [`Work`].
-pub(crate) const KINDS: [&str; 11] = [
+pub(crate) const KINDS: [&str; 12] = [
     "plain",
+    "blocking",
     "late",
     "slow",
     "retrying",
@@ -54,6 +55,8 @@ pub(crate) struct Setup {
 #[serde(default)]
 struct Work {
     ms: u64,
+    /// It blocks its thread for so long.
+    blocks_ms: u64,
     /// So many attempts fail.
     fails: i16,
 }
@@ -118,12 +121,23 @@ async fn work(ctx: WorkerContext) -> Result<(), TaskError> {
     let work: Work = ctx.payload().map_err(|error| TaskError::new(error.to_string()))?;
     let run = ledger.begin(&instance, ctx.worker_id(), ctx.job()).await;
     tokio::time::sleep(Duration::from_millis(work.ms)).await;
+    block_for(Duration::from_millis(work.blocks_ms));
     let fails = ctx.job().attempts() <= work.fails;
     ledger.end(&run, !fails, &[]).await;
     if fails {
         return Err(TaskError::new("as planned").retry_in(Duration::from_millis(200)));
     }
     Ok(())
+}
+
+/// Does not yield: computes for a quarter of the time, and sleeps with its thread for the rest. A computation of seconds
+/// would take the cores of this machine from the other workers.
+fn block_for(length: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < length / 4 {
+        std::hint::black_box(fastrand::u64(..));
+    }
+    std::thread::sleep(length.saturating_sub(start.elapsed()));
 }
 
 /// One item of a batch. Every seventh fails at first.

@@ -61,6 +61,8 @@ const end = (id, isDone, items) =>
 async function work(payload, { job }) {
   const run = await begin(job);
   await sleep(payload.ms ?? 0);
+  const until = Date.now() + (payload.blocks_ms ?? 0) / 4;
+  while (Date.now() < until);
   const fails = job.attempts <= (payload.fails ?? 0);
   await end(run, !fails, []);
   if (fails) throw new Error("as planned");
@@ -74,7 +76,7 @@ async function batch(items, { job }) {
   return items.map((item) => (fails(item) ? Promise.reject(new Error("as planned")) : null));
 }
 
-const kinds = "plain late slow retrying failing scheduled replace preserve dedupe queued tick".split(" ");
+const kinds = "plain blocking late slow retrying failing scheduled replace preserve dedupe queued tick".split(" ");
 const taskList = { batch, ...Object.fromEntries(kinds.map((kind) => [kind, work])) };
 
 worker

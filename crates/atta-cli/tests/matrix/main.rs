@@ -1,0 +1,166 @@
+//! One stuck thing delays only itself: the rows of the matrix with tasks in hosts. `cargo xtask matrix` runs them; the
+//! columns are in `testkit::matrix`.
+//!
+//! The module of the binary is taken in as it is, so that the worker process can have a clock that is moved.
+#![allow(missing_docs)]
+
+#[allow(dead_code, unused_imports, reason = "the binary uses all of it")]
+#[path = "../../src"]
+mod binary {
+    pub(crate) mod output;
+    pub(crate) mod tasks;
+}
+pub(crate) use binary::{output, tasks};
+
+use std::collections::HashMap;
+use std::fs;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use atta::WorkerOptions;
+use testkit::matrix::{self, Child, NORMAL, Row, Rows, SLOTS, World};
+
+use tasks::{TasksFolder, TasksSettings};
+
+const SYNC_PYTHON: &str = "a hung sync Python task";
+const ASYNC_PYTHON: &str = "a hung async Python task";
+const ENDLESS_JS: &str = "a JS task in an endless loop";
+const NO_HOST: &str = "a host that cannot start";
+const SLOW_HOST: &str = "a host that loads for 20 s";
+
+/// How many jobs of the task hang.
+const STUCK: usize = 3;
+
+/// Notes its start in the file of the worker process, and ends.
+const PYTHON: &str = "
+def note(text):
+    with open('NOTES', 'a') as notes:
+        notes.write(text + '\\n')
+";
+const JAVASCRIPT: &str = "const note = (text) => require('node:fs').appendFileSync('NOTES', text + '\\n');\n";
+
+fn main() -> ExitCode {
+    if tasks::serve_as_guard() {
+        return ExitCode::SUCCESS;
+    }
+    matrix::main::<Hosted>()
+}
+
+struct Hosted;
+
+/// Closed when the worker has ended.
+static FOLDER: Mutex<Option<TasksFolder>> = Mutex::new(None);
+
+impl Rows for Hosted {
+    const ROWS: &'static [Row] = &[
+        Row::new(SYNC_PYTHON),
+        Row::new(ASYNC_PYTHON),
+        Row::new(ENDLESS_JS),
+        Row::new(NO_HOST),
+        Row::new(SLOW_HOST),
+    ];
+
+    /// The host of tasks `….broken` ends at once.
+    const ENVIRONMENT: &'static [(&'static str, &'static str)] = &[("ATTA_HOST_BROKEN", "/bin/false")];
+
+    async fn options(child: &Child, options: WorkerOptions) -> WorkerOptions {
+        write_tasks(child);
+        let settings = TasksSettings {
+            folder: child.folder.join("tasks"),
+            time_limit: None,
+            time_limits: HashMap::new(),
+            kill_after: Duration::from_millis(500),
+            connection: child.url.clone(),
+            schema: "graphile_worker".into(),
+            concurrency: SLOTS,
+            leaves_out: false,
+        };
+        let folder = TasksFolder::open(settings).await.expect("the folder opens");
+        let options = folder.define(options);
+        *FOLDER.lock().expect("nothing panics with it") = Some(folder);
+        options
+    }
+
+    async fn ended() {
+        let folder = FOLDER.lock().expect("nothing panics with it").take();
+        folder.expect("it was opened").close().await;
+    }
+
+    async fn set(row: &Row, world: &mut World) {
+        let count = match row.name {
+            NORMAL => 0,
+            SYNC_PYTHON | ASYNC_PYTHON => STUCK,
+            _ => 1,
+        };
+        for number in 1..=count {
+            world.add("hang", &format!("hang {number}"), "").await;
+        }
+        match row.name {
+            NORMAL => {}
+            NO_HOST => world.settle().await,
+            SLOW_HOST => world.noted("loading").await,
+            _ => {
+                for number in 1..=count {
+                    world.noted(&format!("started hang {number}")).await;
+                }
+            }
+        }
+    }
+
+    /// A job in the host of the other language; and where tasks can run beside each other, one in the same host.
+    fn others(row: &Row) -> Vec<(&'static str, &'static str)> {
+        match row.name {
+            SYNC_PYTHON | ASYNC_PYTHON => {
+                vec![("node", "in node"), ("python", "in python"), ("later", "in python later")]
+            }
+            ENDLESS_JS => vec![("python", "in python")],
+            SLOW_HOST => vec![("node", "in node")],
+            _ => vec![("node", "in node"), ("python", "in python")],
+        }
+    }
+}
+
+/// The folder of tasks of a row.
+fn write_tasks(child: &Child) {
+    let folder = child.folder.join("tasks");
+    fs::create_dir_all(&folder).expect("a folder is made");
+    let notes = child.notes().display().to_string();
+    let write = |name: &str, text: String| {
+        fs::write(folder.join(name), text.replace("NOTES", &notes)).expect("a task is written");
+    };
+    let quick = "    note('started ' + payload['name'])\n";
+    let node = "module.exports = (payload) => note('started ' + payload.name);\n";
+    if child.row != SLOW_HOST {
+        write("python.py", format!("{PYTHON}\ndef task(payload, helpers):\n{quick}"));
+        write("later.py", format!("{PYTHON}\nasync def task(payload, helpers):\n{quick}"));
+    }
+    write("node.js", format!("{JAVASCRIPT}{node}"));
+    match child.row.as_str() {
+        SYNC_PYTHON => write(
+            "hang.py",
+            format!("import time\n{PYTHON}\ndef task(payload, helpers):\n{quick}    time.sleep(600)\n"),
+        ),
+        ASYNC_PYTHON => write(
+            "hang.py",
+            format!(
+                "import asyncio\n{PYTHON}\nasync def task(payload, helpers):\n{quick}    await asyncio.sleep(600)\n"
+            ),
+        ),
+        ENDLESS_JS => write(
+            "hang.js",
+            format!(
+                "{JAVASCRIPT}module.exports = (payload) => {{ note('started ' + payload.name); for (;;) {{}} }};\n"
+            ),
+        ),
+        SLOW_HOST => write(
+            "hang.py",
+            format!(
+                "import time\n{PYTHON}\nnote('loading')\ntime.sleep(20)\ndef task(payload, helpers):\n{quick}"
+            ),
+        ),
+        // Its host is a program that ends at once: see `ENVIRONMENT`.
+        NO_HOST => write("hang.broken", String::new()),
+        _ => {}
+    }
+}

@@ -1,0 +1,158 @@
+//! The worker of a run, in a process of its own: this very binary, started again.
+//!
+//! It reads what it is told from one file and appends what it does to another, by threads and calls that need neither the
+//! database nor the runtime, since either may be what is broken.
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use atta::testing::Clock;
+use atta::{WorkerContext, WorkerOptions};
+use chrono::{TimeDelta, Timelike};
+
+use super::{GRACE, Rows, THRESHOLD};
+
+/// Where the process finds the name of the row, its connection string and its folder, one per line.
+const SETUP: &str = "ATTA_MATRIX_WORKER";
+
+/// Threads of the runtime that the worker and its handlers run on.
+pub const THREADS: usize = 3;
+
+/// Jobs that the worker runs at a time.
+pub const SLOTS: usize = 12;
+
+/// Added every minute, and not run: no worker has this task.
+const CRONTAB: &str = "* * * * * tick ?id=tick";
+
+/// The worker process of a run.
+#[derive(Clone, Debug)]
+pub struct Child {
+    /// The name of the row.
+    pub row: String,
+    /// The connection string.
+    pub url: String,
+    /// A folder of its own.
+    pub folder: PathBuf,
+    told: Arc<Mutex<BTreeSet<String>>>,
+    clock: Clock,
+}
+
+impl Child {
+    /// None in a process that was not started as a worker.
+    pub(super) fn of_this_process() -> Option<Child> {
+        let setup = std::env::var(SETUP).ok()?;
+        let mut lines = setup.lines().map(str::to_owned);
+        let mut next = || lines.next().expect("a row, a connection string and a folder");
+        let (row, url, folder) = (next(), next(), next().into());
+        Some(Child { row, url, folder, told: Arc::default(), clock: Clock::system() })
+    }
+
+    /// The command that starts such a process.
+    pub(super) fn command(row: &str, url: &str, folder: &Path) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("this process knows its binary"));
+        command.env(SETUP, format!("{row}\n{url}\n{}", folder.display()));
+        command
+    }
+
+    pub(super) fn run<R: Rows>(self) -> ExitCode {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+        let reader = self.clone();
+        std::thread::spawn(move || reader.read());
+        runtime.expect("a runtime").block_on(async {
+            let options = R::options(&self, self.base()).await;
+            let worker = options.init().await.expect("the worker starts");
+            self.note(&format!("worker {}", worker.id()));
+            worker.run().await.expect("the worker ends in good order");
+            R::ended().await;
+            // Dropping the runtime would wait for a thread that a handler blocks.
+            std::process::exit(0)
+        })
+    }
+
+    fn base(&self) -> WorkerOptions {
+        let child = self.clone();
+        WorkerOptions::default()
+            .database_url(&self.url)
+            .concurrency(SLOTS)
+            .max_pg_conn(4)
+            .poll_interval(Duration::from_millis(500))
+            .recovery_threshold(THRESHOLD)
+            .shutdown_grace_period(GRACE)
+            .shutdown_abort_period(Duration::from_millis(500))
+            .listen_os_shutdown_signals(true)
+            .clock(self.clock.clone())
+            .with_cron(CRONTAB)
+            .expect("the crontab is valid")
+            .define_raw_job("probe", move |ctx| probe(child.clone(), ctx))
+    }
+
+    /// Whether the process was told this, or a beginning of it.
+    pub fn is_told(&self, text: &str) -> bool {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.iter().any(|line| text.starts_with(line.as_str()))
+    }
+
+    /// Appends a line to what the process has done.
+    pub fn note(&self, line: &str) {
+        append(&notes(&self.folder), line);
+    }
+
+    /// The file with what the process has done, for those who append from elsewhere.
+    pub fn notes(&self) -> PathBuf {
+        notes(&self.folder)
+    }
+
+    /// Follows what the process is told, as long as it lives.
+    fn read(&self) {
+        let parent = std::os::unix::process::parent_id();
+        let mut ticks = 0;
+        while std::os::unix::process::parent_id() == parent {
+            let lines = fs::read_to_string(orders(&self.folder)).unwrap_or_default();
+            let wanted = lines.lines().filter(|line| *line == "tick").count();
+            if wanted > ticks {
+                ticks = wanted;
+                // To the beginning of the next minute.
+                let left = 60 - i64::from(self.clock.now().second());
+                self.clock.advance(TimeDelta::seconds(left));
+            }
+            self.told.lock().unwrap_or_else(PoisonError::into_inner).extend(lines.lines().map(str::to_owned));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Nobody would end this process any more.
+        std::process::exit(1);
+    }
+}
+
+/// A job that notes its start, and its end when it is told to end (or at once, unless its payload has `waits`).
+async fn probe(child: Child, ctx: WorkerContext) {
+    let payload: serde_json::Value = ctx.payload().unwrap_or_default();
+    let name = payload["name"].as_str().unwrap_or_default().to_owned();
+    child.note(&format!("started {name}"));
+    while payload["waits"] == true && !child.is_told(&format!("end {name}")) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    child.note(&format!("ended {name}"));
+}
+
+/// Appends a line to a file, in one piece.
+pub fn append(file: &Path, line: &str) {
+    let file = OpenOptions::new().append(true).create(true).open(file);
+    let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+    written.expect("a line of notes is written");
+}
+
+/// Where a process leaves what it does.
+pub(super) fn notes(folder: &Path) -> PathBuf {
+    folder.join("notes")
+}
+
+/// Where it finds what it is told.
+pub(super) fn orders(folder: &Path) -> PathBuf {
+    folder.join("orders")
+}
