@@ -97,9 +97,10 @@ fn report(shared: &Shared, recovered: &Recovered) {
         shared.events.send(|| event);
         if !shared.hooks.is_empty() {
             let (hooks, worker_id, job_ids) = (shared.hooks.clone(), worker_id.clone(), job_ids.clone());
-            shared.hook_tasks.spawn(async move {
+            let call = async move {
                 hooks.call("on_recovery", |it| it.on_recovery(&worker_id, &job_ids)).await;
-            });
+            };
+            shared.hook_tasks.spawn_on(call, &shared.app_runtime);
         }
     }
 }

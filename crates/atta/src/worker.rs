@@ -8,6 +8,7 @@
 
 mod options;
 mod plan;
+mod core;
 mod wake;
 mod notice;
 mod owner;
@@ -29,6 +30,7 @@ mod backoff;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -41,9 +43,10 @@ pub use plan::{LocalQueueConfig, RefetchDelay};
 pub(crate) use shared::Shared;
 pub use shutdown::WorkerHandle;
 
+use self::core::Core;
 use crate::event::{WorkerEvent, WorkerEvents};
 use crate::recovery::Heartbeats;
-use crate::{Result, WorkerUtils};
+use crate::{Error, Result, WorkerUtils};
 use owner::{Mode, Owner};
 use plan::Plan;
 
@@ -54,21 +57,28 @@ const WAKES_AHEAD: usize = 16;
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A worker, ready to run.
+///
+/// Its own work (claims, releases, heartbeats, LISTEN, cron) is done on a thread of its own. Tasks, hooks and flags functions
+/// run on the runtime that calls [`Worker::run`] or has called [`WorkerOptions::init`]: they may block its threads, and the
+/// worker goes on.
 #[derive(Debug)]
 pub struct Worker {
     plan: Plan,
     shared: Arc<Shared>,
+    core: Core,
 }
 
 impl Worker {
-    fn new(plan: Plan, shared: Shared) -> Worker {
-        Worker { plan, shared: Arc::new(shared) }
+    fn new(plan: Plan, shared: Shared) -> Result<Worker> {
+        Ok(Worker { plan, shared: Arc::new(shared), core: Core::start()? })
     }
 
-    /// Runs jobs until a shutdown is asked for, and then ends in good order.
+    /// Runs jobs until a shutdown is requested, and then drains and ends.
     ///
-    /// Errors of the database do not end it. Not cancel safe: ask for a shutdown by the [`WorkerHandle`] instead of
-    /// dropping the future, or the jobs that it has stay locked until another worker finds it dead.
+    /// Errors of the database do not end it. If the future is dropped, as `tokio::select!` does, the worker aborts: running
+    /// tasks are dropped, their jobs are returned, and heartbeats stop. That happens in the background. A process that exits
+    /// before it is done leaves the rest to the recovery by other workers. To let running jobs finish, request a shutdown by
+    /// the [`WorkerHandle`] instead. A worker runs once: after a shutdown or an abort, `run` returns at once.
     pub async fn run(&self) -> Result<()> {
         self.run_mode(Mode::UntilShutdown).await
     }
@@ -99,12 +109,57 @@ impl Worker {
     }
 
     async fn run_mode(&self, mode: Mode) -> Result<()> {
-        let shared = &self.shared;
         if mode == Mode::UntilEmpty && self.has_nothing_to_do().await {
-            self.tell_start();
-            self.tell_end();
+            tell_start(&self.shared);
+            tell_end(&self.shared);
             return Ok(());
         }
+        let run = Run { plan: self.plan.clone(), shared: self.shared.clone(), mode, app: Handle::current() };
+        let aborts = AbortOnDrop { shared: &self.shared, is_armed: true };
+        let ended = self.core.spawn(run.run()).await;
+        aborts.disarm();
+        ended.unwrap_or_else(|error| Err(Error::config(format!("the worker's thread panicked: {error}"))))
+    }
+
+    /// A run that finds no job needs none of what running jobs takes: no connections of its own, no registration. If
+    /// the question fails, the run itself tells why.
+    async fn has_nothing_to_do(&self) -> bool {
+        wake::find_nothing(&self.shared).await.unwrap_or(false)
+    }
+}
+
+/// Aborts the worker if the future of its run is dropped before it has ended.
+struct AbortOnDrop<'a> {
+    shared: &'a Shared,
+    is_armed: bool,
+}
+
+impl AbortOnDrop<'_> {
+    fn disarm(mut self) {
+        self.is_armed = false;
+    }
+}
+
+impl Drop for AbortOnDrop<'_> {
+    fn drop(&mut self) {
+        if self.is_armed {
+            shutdown::abort(self.shared, "the future of the worker's run was dropped");
+        }
+    }
+}
+
+/// One run, on the worker's own thread.
+struct Run {
+    plan: Plan,
+    shared: Arc<Shared>,
+    mode: Mode,
+    /// The runtime of the application, where tasks run.
+    app: Handle,
+}
+
+impl Run {
+    async fn run(self) -> Result<()> {
+        let (shared, mode) = (&self.shared, self.mode);
         let mut heartbeats = Heartbeats::new(shared.clone());
         tokio::select! {
             ready = self.get_ready(&mut heartbeats) => ready?,
@@ -112,11 +167,11 @@ impl Worker {
             () = shared.stop.cancelled() => {
                 // It may be registered. Where nobody answers, that is not worth waiting for.
                 let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
-                self.tell_end();
+                tell_end(shared);
                 return Ok(());
             }
         }
-        self.tell_start();
+        tell_start(shared);
 
         let (wake_sender, wakes) = mpsc::channel(WAKES_AHEAD);
         let look = Arc::new(Notify::new());
@@ -136,7 +191,8 @@ impl Worker {
             }
             self.plan.start_cron(shared, &mut company);
         }
-        let (ended, is_clear) = Owner::new(self, mode, wakes, look).run().await;
+        let owner = Owner::new(shared.clone(), self.plan.clone(), mode, wakes, look, &self.app);
+        let (ended, is_clear) = owner.run().await;
 
         if mode == Mode::UntilShutdown {
             shared.stop.cancel();
@@ -144,21 +200,21 @@ impl Worker {
         }
         while company.join_next().await.is_some() {}
         poll.abort();
-        // Aborted or panicked, it has ended. A task that blocks its thread may keep it from being told so.
-        let _ = tokio::time::timeout(GOODBYE, poll).await;
+        // Aborted or panicked, it has ended.
+        let _ = poll.await;
         shutdown::finish_hooks(shared).await;
         is_released.cancel();
         // A worker that exits with unreleased locks stays registered, so that others recover them.
-        let heartbeats = tokio::time::timeout(GOODBYE, heartbeats).await;
+        let heartbeats = heartbeats.await;
         if is_clear {
             let mut heartbeats = match heartbeats {
-                Ok(Ok(heartbeats)) => heartbeats,
-                // It is aborted, or has panicked. A new connection does as well.
-                _ => Heartbeats::new(shared.clone()),
+                Ok(heartbeats) => heartbeats,
+                // It has panicked. A new connection does as well.
+                Err(_) => Heartbeats::new(shared.clone()),
             };
             heartbeats.deregister().await;
         }
-        self.tell_end();
+        tell_end(shared);
         ended
     }
 
@@ -184,21 +240,14 @@ impl Worker {
         }
         ready.map(drop)
     }
+}
 
-    /// A run that finds no job needs none of what running jobs takes: no connections of its own, no registration. If
-    /// the question fails, the run itself tells why.
-    async fn has_nothing_to_do(&self) -> bool {
-        wake::find_nothing(&self.shared).await.unwrap_or(false)
-    }
+fn tell_start(shared: &Shared) {
+    tracing::info!(worker = &*shared.worker_id, tasks = ?shared.task_identifiers, "worker started");
+    shared.events.send(|| WorkerEvent::Started { worker_id: shared.worker_id.clone() });
+}
 
-    fn tell_start(&self) {
-        let shared = &self.shared;
-        tracing::info!(worker = &*shared.worker_id, tasks = ?shared.task_identifiers, "worker started");
-        shared.events.send(|| WorkerEvent::Started { worker_id: shared.worker_id.clone() });
-    }
-
-    fn tell_end(&self) {
-        tracing::info!(worker = &*self.shared.worker_id, "worker stopped");
-        self.shared.events.send(|| WorkerEvent::Stopped);
-    }
+fn tell_end(shared: &Shared) {
+    tracing::info!(worker = &*shared.worker_id, "worker stopped");
+    shared.events.send(|| WorkerEvent::Stopped);
 }

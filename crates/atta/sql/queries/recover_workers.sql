@@ -4,8 +4,10 @@
 -- gone. A statement of theirs came late, or they claimed before they had registered again. Such a lock must be as old as the
 -- worker's threshold, since a resumed worker registers sooner. Returns a row for each freed job: worker, job.
 -- A crash returns the attempt and is counted apart. At the limit the job fails permanently, its error names the workers, and
--- its count is deleted, so that a manual retry starts anew. The time stays, so that a queue goes on where it was. A queue is
--- freed with its job and not before, so that the jobs of a queue stay in order.
+-- its count is deleted, so that a manual retry starts anew. Which of several jobs killed the worker is not known. So those
+-- without a queue are due again at different times within a second per crash: otherwise they would be claimed together again,
+-- and the innocent ones would reach the limit with the one that kills. A queued job keeps its time, so that the queue goes on
+-- where it was. A queue is freed with its job and not before, so that the jobs of a queue stay in order.
 -- Locks the rows of dead workers, then jobs, then queues, and skips what others have locked: never waits.
 -- _atta_jobs_locked_index for the jobs; one scan of the queues.
 -- With 20 dead workers, 2,100 jobs of theirs and 6 million other jobs, three such statements take 140 ms in all.
@@ -43,7 +45,8 @@ with declared as materialized (
     (earlier.crashed_workers)[greatest(1, cardinality(earlier.crashed_workers) - 18):] || format(
       '%s, recovered at %s', locked_job.name, to_char(now() at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
     ) as crashed_workers,
-    coalesce(earlier.crashes, 0) + 1 >= $1::bigint as is_last
+    coalesce(earlier.crashes, 0) + 1 >= $1::bigint as is_last,
+    locked_job.job_queue_id is null and count(*) over (partition by locked_job.worker_id) > 1 as is_spread
   from locked_job
   left join {schema}._atta_crashes as earlier on earlier.job_id = locked_job.id
 ), counted as (
@@ -65,6 +68,10 @@ with declared as materialized (
   set
     locked_by = null,
     locked_at = null,
+    run_at = case
+      when crash.is_spread then greatest(job.run_at, now() + random() * crash.crashes * interval '1 second')
+      else job.run_at
+    end,
     attempts = case when crash.is_last then job.max_attempts else greatest(0, job.attempts - 1) end,
     last_error = case
       when crash.is_last then format(

@@ -368,6 +368,7 @@ impl WorkerOptions {
             release_pool: release_pool(release::BATCHES, Some(TO_RELEASE))?,
             apart_pool: release_pool(release::APART, None)?,
             poll_pool: own_pool(1, Some(POLL_LIMITS))?,
+            cron_pool: own_pool(1, Some(POLL_LIMITS))?,
             heartbeat_source: Source {
                 pool: match &config {
                     Some(config) => pool::pool(&Source::settings(config, self.recovery_threshold), 1)?,
@@ -407,7 +408,7 @@ impl WorkerOptions {
         let has_own_lanes = config.is_some();
         let listen = config.filter(|_| is_direct);
         self.plan.cron.extend(self.cron)?;
-        Ok(Worker::new(Plan { listen, has_own_lanes, patience, ..self.plan }, shared))
+        Worker::new(Plan { listen, has_own_lanes, patience, ..self.plan }, shared)
     }
 
     /// Never is a hundred years: with so many, times can still be added up, here and in PostgreSQL.

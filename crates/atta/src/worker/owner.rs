@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
@@ -35,7 +36,7 @@ use super::scan::{EVERYTHING, NOTHING, Request, Scan, Seen, before};
 use super::shutdown::{self, Shutdown};
 use super::slots::{self, RunList};
 use super::wake::Wake;
-use super::{Claims, Shared, Worker};
+use super::{Claims, Shared};
 use crate::event::WorkerEvent;
 use crate::job::Order;
 use crate::{Error, Job, Result};
@@ -201,19 +202,23 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    pub(super) fn new(worker: &Worker, mode: Mode, wakes: mpsc::Receiver<Wake>, look: Arc<Notify>) -> Owner {
-        let shared = worker.shared.clone();
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        plan: Plan,
+        mode: Mode,
+        wakes: mpsc::Receiver<Wake>,
+        look: Arc<Notify>,
+        app: &Handle,
+    ) -> Owner {
         let list = Arc::new(RunList::new(shared.slots));
         let (finished_sender, finished) = mpsc::channel(slots::CHUNKS_AHEAD);
-        let slots = slots::start(&shared, shared.slots, &list, &finished_sender);
+        let slots = slots::start(&shared, app, &list, &finished_sender);
         // Two from each lane at the most.
         let (news_sender, news) = mpsc::channel(2 * (HOLDING_LANES + SLOW_LANES));
         Owner {
-            shutdown: Shutdown::new(&worker.plan),
-            plan: worker.plan.clone(),
+            shutdown: Shutdown::new(&plan),
             size: Size::new(shared.slots),
-            releases: Releases::start(&shared, &worker.plan),
-            shared,
+            releases: Releases::start(&shared, &plan),
             mode,
             wakes,
             look,
@@ -244,7 +249,10 @@ impl Owner {
             batches: Batches::default(),
             promoting: 0,
             next_lane: 0,
-            durations: Durations::new(worker.plan.hold_budget),
+            durations: Durations::new(plan.hold_budget),
+            refresh_at: next_refresh(shared.poll_interval),
+            plan,
+            shared,
             // One that ends when nothing is left must have seen that.
             scan: Scan::new(mode == Mode::UntilShutdown),
             doubt: Doubt::No,
@@ -255,7 +263,6 @@ impl Owner {
             in_vain: Backoff::default(),
             announced: 0,
             pick_first_until: None,
-            refresh_at: next_refresh(worker.shared.poll_interval),
             stuck_since: None,
             error: None,
         }
@@ -474,7 +481,8 @@ impl Owner {
     fn claimable(&self, now: Instant) -> Option<Claimable> {
         let picks_first = self.pick_first_until.is_some_and(|time| time > now);
         let releases_first = self.shared.slots == 1 && self.waits_for_release(now);
-        if !self.durable.more || picks_first || releases_first || self.is_held_up() {
+        let is_first = !picks_first && !releases_first && !self.tasks_changed;
+        if !self.durable.more || !is_first || self.is_held_up() {
             return None;
         }
         // What waits in the list may not start before a claim has answered: then there is no pause.
@@ -579,10 +587,24 @@ impl Owner {
         }
     }
 
-    /// Nothing in a slot panics that is not caught; if it does, a shutdown gives back what it ran.
+    /// Nothing in a slot panics that is not caught; if it does, a shutdown returns what it ran. If the application's runtime
+    /// ends, all slots do, and their jobs are returned.
     fn on_slot_ended(&mut self, slot: Result<(), tokio::task::JoinError>) {
-        if let Err(error) = slot {
-            self.break_down(format!("a slot of the worker panicked: {error}"));
+        match slot {
+            Err(error) if error.is_cancelled() => {
+                self.shared.stop.cancel();
+                self.shared.abort.cancel();
+                if !self.shutdown.is_aborting() {
+                    self.begin_abort();
+                }
+                if self.slots.is_empty() {
+                    let jobs: Vec<Arc<Job>> =
+                        self.running.values().map(|running| running.job.clone()).collect();
+                    self.give_back(jobs, || Outcome::Interrupted);
+                }
+            }
+            Err(error) => self.break_down(format!("a slot of the worker panicked: {error}")),
+            Ok(()) => {}
         }
     }
 

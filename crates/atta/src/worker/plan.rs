@@ -126,7 +126,7 @@ impl Plan {
         }
         let (clock, events) = (shared.clock.clone().unwrap_or_else(Clock::system), shared.events.clone());
         company.spawn(crate::cron::run_schedule(
-            shared.utils.pool().clone(),
+            shared.cron_pool.clone(),
             shared.utils.schema().clone(),
             self.cron.clone(),
             move || clock.now(),

@@ -500,3 +500,6 @@ fn share(levels: &mut [LevelRequest], count: usize) -> usize {
     }
     first_group.unwrap_or(0).max(count)
 }
+
+#[cfg(test)]
+mod tests;

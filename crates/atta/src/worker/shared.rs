@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) apart_pool: Pool,
     /// For polls and recovery.
     pub(crate) poll_pool: Pool,
+    /// For cron.
+    pub(crate) cron_pool: Pool,
     /// For the one connection that sends heartbeats.
     pub(crate) heartbeat_source: Source,
     pub(crate) sql: Statements,

@@ -14,13 +14,13 @@ use crate::event::WorkerEvent;
 use crate::{Error, Result};
 
 /// How long a task that was dropped may take to yield.
-const TO_YIELD: Duration = Duration::from_secs(5);
+const TO_YIELD: Duration = Duration::from_secs(1);
 
 /// How long the last releases may take.
 const TO_RELEASE: Duration = Duration::from_secs(30);
 
 /// How long hooks may take to end.
-const FOR_HOOKS: Duration = Duration::from_secs(5);
+const FOR_HOOKS: Duration = Duration::from_secs(1);
 
 /// Ends a worker from elsewhere. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -40,15 +40,20 @@ impl WorkerHandle {
 
     /// Asks the worker to end now: jobs that run are dropped and given back.
     pub fn abort(&self) {
-        request(&self.shared, "asked for by the application, at once");
-        self.shared.cancel.cancel();
-        self.shared.abort.cancel();
+        abort(&self.shared, "asked for by the application, at once");
     }
 
     /// The worker's name.
     pub fn worker_id(&self) -> &str {
         &self.shared.worker_id
     }
+}
+
+/// Ends the worker now.
+pub(super) fn abort(shared: &Shared, reason: &str) {
+    request(shared, reason);
+    shared.cancel.cancel();
+    shared.abort.cancel();
 }
 
 fn request(shared: &Shared, reason: &str) {
@@ -201,7 +206,7 @@ mod tests {
         }
         assert_eq!(
             steps,
-            [Step::Tell, Step::Abort, Step::Wait, Step::Abandon, Step::Wait, Step::Leave, Step::Wait]
+            [Step::Tell, Step::Abort, Step::Abandon, Step::Wait, Step::Wait, Step::Leave, Step::Wait]
         );
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
@@ -233,15 +234,15 @@ const COMPANY_TIME: Duration = Duration::from_millis(1);
 /// Chunks of outcomes that wait for the loop; a slot with one more waits until it has caught up.
 pub(crate) const CHUNKS_AHEAD: usize = 64;
 
-/// Starts the slots. They end when the set is dropped or aborted, between two jobs or in one.
+/// Starts the slots on the application's runtime. They end when the set is dropped or aborted, between two jobs or in one.
 pub(crate) fn start(
     shared: &Arc<Shared>,
-    count: usize,
+    app: &Handle,
     list: &Arc<RunList>,
     finished: &mpsc::Sender<Vec<Finished>>,
 ) -> JoinSet<()> {
     let mut slots = JoinSet::new();
-    for _ in 0..count {
+    for _ in 0..shared.slots {
         let slot = Slot {
             shared: shared.clone(),
             list: list.clone(),
@@ -249,7 +250,7 @@ pub(crate) fn start(
             ended: Vec::new(),
             ended_in: Duration::ZERO,
         };
-        slots.spawn(slot.run());
+        slots.spawn_on(slot.run(), app);
     }
     slots
 }

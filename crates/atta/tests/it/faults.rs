@@ -2,6 +2,7 @@
 //! and everything else in which queues on PostgreSQL are known to go wrong.
 
 mod beating;
+mod blocking;
 mod blocked;
 mod connections;
 mod endings;

@@ -8,20 +8,25 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::worker::support::{Reports, Running, options};
 
+const PICK_TYPES: &str = "text[], smallint[], timestamptz[], bigint[], bigint[], timestamptz, bigint, smallint, timestamptz, bigint";
+const PICK: &str = "'{noop}', '{0}', '{null}', '{0}', '{1000}', null, 1000, 32767, null, 9223372036854775807";
+const FIND_TYPES: &str = "text[], boolean[], integer[], integer[], timestamptz";
+const FIND: &str = "'{noop,noop}', '{f,t}', '{-32769,-32769}', '{32768,32768}', null";
+const CLAIM_TYPES: &str = "text, text[], text[], timestamptz, bigint, text[], smallint, timestamptz, bigint";
+const CLAIM: &str = "'w', '{noop}', '{stuck}', null, 100, '{noop}', 32767, null, 9223372036854775807";
+
 /// A statement of the library's, its parameters' types, and values for them.
-const STATEMENTS: [(&str, &str, &str, &str); 11] = [
+const STATEMENTS: [(&str, &str, &str, &str); 14] = [
+    ("pick_jobs", include_str!("../../sql/queries/pick_jobs.sql"), PICK_TYPES, PICK),
     (
-        "pick_jobs",
-        include_str!("../../sql/queries/pick_jobs.sql"),
-        "text[], text[], timestamptz, bigint, smallint, timestamptz, bigint",
-        "'{noop}', '{}', null, 1000, -32768, null, 0",
+        "pick_flagged_jobs",
+        include_str!("../../sql/queries/pick_flagged_jobs.sql"),
+        "text[], smallint[], timestamptz[], bigint[], bigint[], timestamptz, bigint, smallint, timestamptz, bigint, text[]",
+        "'{noop}', '{0}', '{null}', '{0}', '{1000}', null, 1000, 32767, null, 9223372036854775807, '{stuck}'",
     ),
-    (
-        "claim_jobs",
-        include_str!("../../sql/queries/claim_jobs.sql"),
-        "text, text[], text[], timestamptz, bigint, text[]",
-        "'w', '{noop}', '{}', null, 100, '{noop}'",
-    ),
+    ("find_levels", include_str!("../../sql/queries/find_levels.sql"), FIND_TYPES, FIND),
+    ("read_payload", include_str!("../../sql/queries/read_payload.sql"), "bigint", "1"),
+    ("claim_jobs", include_str!("../../sql/queries/claim_jobs.sql"), CLAIM_TYPES, CLAIM),
     (
         "poll",
         include_str!("../../sql/queries/poll.sql"),
@@ -123,6 +128,65 @@ async fn recovery_finds_locked_jobs_by_their_index() {
     assert!(plan.contains("Index Scan using jobs_pkey1"), "{plan}");
 }
 
+/// The pages that a statement reads, on a worker's own connection.
+async fn pages(client: &Client, sql: &str, types: &str, arguments: &str) -> i64 {
+    let sql = sql.replace("{schema_text}", "'graphile_worker'").replace("{schema}", "graphile_worker");
+    client.batch_execute(&format!("prepare statement ({types}) as {sql}")).await.unwrap();
+    let explain = format!("explain (analyze, buffers, format json) execute statement({arguments})");
+    client.batch_execute("begin").await.unwrap();
+    let messages = client.simple_query(&explain).await.unwrap();
+    client.batch_execute("rollback; deallocate statement").await.unwrap();
+    let text = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    let plan: serde_json::Value = serde_json::from_str(&text.expect("a plan")).unwrap();
+    let count = |name: &str| plan[0]["Plan"][name].as_i64().unwrap_or(0);
+    count("Shared Hit Blocks") + count("Shared Read Blocks")
+}
+
+/// What a claim costs is bounded by what the worker can claim, not by what else is in the table.
+#[tokio::test]
+async fn a_claim_does_not_read_what_it_can_not_take() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let settings = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_mergejoin = off;
+      set enable_hashjoin = off; set jit = off; set plan_cache_mode = force_generic_plan";
+    client.batch_execute(settings).await.unwrap();
+    let around = [
+        ("scheduled for later", "1, now() + interval '1 day', null, null"),
+        ("of another task", "2, now(), null, null"),
+        ("forbidden", "1, now(), '{\"stuck\": true}', null"),
+        ("in queues and not due", "1, now() + interval '1 day', null, 1 + n % 500"),
+    ];
+    for (what, values) in around {
+        let fill = format!(
+            "insert into graphile_worker._private_tasks (identifier) values ('noop'), ('other') on conflict do nothing;
+             insert into graphile_worker._private_job_queues (queue_name)
+               select 'q' || n from generate_series(1, 500) as n on conflict do nothing;
+             truncate graphile_worker._private_jobs;
+             insert into graphile_worker._private_jobs (task_id, run_at, flags, job_queue_id)
+               select {} from generate_series(1, 20000) as n;",
+            values.replace("'{\"stuck\": true}'", "'{\"stuck\": true}'::jsonb")
+        );
+        client.batch_execute(&fill).await.unwrap();
+        client.batch_execute("vacuum analyze graphile_worker._private_jobs").await.unwrap();
+        let statements = [
+            ("pick_jobs", include_str!("../../sql/queries/pick_jobs.sql"), PICK_TYPES, PICK, 30),
+            ("find_levels", include_str!("../../sql/queries/find_levels.sql"), FIND_TYPES, FIND, 40),
+            // It jumps over up to a hundred queues, and reads jobs with flags, of which all may be forbidden.
+            ("claim_jobs", include_str!("../../sql/queries/claim_jobs.sql"), CLAIM_TYPES, CLAIM, 450),
+        ];
+        for (name, sql, types, arguments, most) in statements {
+            if (what, name) == ("forbidden", "claim_jobs") {
+                continue;
+            }
+            let pages = pages(&client, sql, types, arguments).await;
+            assert!(pages <= most, "{name} beside 20,000 jobs {what}: {pages} pages");
+        }
+    }
+}
+
 /// Rows at the head that no pick can take, and the jobs behind them.
 const HEAD: i64 = 20_000;
 const BEHIND: i64 = 30_000;
@@ -142,8 +206,7 @@ async fn add_at(client: &Client, count: i64, priority: i16, flags: &str, run_at:
 }
 
 async fn entries_read(client: &Client) -> i64 {
-    let sql =
-        "select idx_tup_read from pg_stat_user_indexes where indexrelname = '_atta_jobs_no_queue_index'";
+    let sql = "select idx_tup_read from pg_stat_user_indexes where indexrelname = '_atta_jobs_task_index'";
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 

@@ -101,6 +101,8 @@ async fn keep_events(mut events: WorkerEvents, utils: WorkerUtils) {
 struct Work {
     /// It takes so long.
     ms: u64,
+    /// It blocks its thread for so long, without yielding.
+    blocks_ms: u64,
     /// It never ends in any other process.
     only_in: Option<u32>,
     /// It ends its process.
@@ -132,6 +134,9 @@ pub(crate) async fn work(ctx: WorkerContext) -> Result<(), Box<dyn std::error::E
     }
     if work.only_in.is_some_and(|only| only != std::process::id()) {
         std::future::pending::<()>().await;
+    }
+    if work.blocks_ms > 0 {
+        std::thread::sleep(Duration::from_millis(work.blocks_ms));
     }
     tokio::time::sleep(Duration::from_millis(work.ms)).await;
     let sql = "update public.ledger set ended_at = clock_timestamp() where id = $1";

@@ -59,7 +59,8 @@ async fn a_function_is_asked_before_every_claim() {
     assert_eq!(utils.count_jobs().await.unwrap().total(), 0);
 }
 
-/// While nobody knows what is forbidden nothing runs; and the worker lives, and goes on when it is known.
+/// While nobody knows what is forbidden no job with flags runs, and none that is claimed durably; and the worker lives, and
+/// goes on when it is known. What has no flags can't be forbidden.
 #[tokio::test]
 async fn a_function_that_panics_stops_the_claims_and_not_the_worker() {
     let db = Database::migrated().await;
@@ -78,7 +79,8 @@ async fn a_function_that_panics_stops_the_claims_and_not_the_worker() {
     let mut events = options.subscribe();
     let worker = Running::start(options).await;
     event(&mut events, |event| matches!(event, WorkerEvent::Started { .. }).then_some(())).await;
-    let job = worker.utils.add_raw_job("noop", 1, JobSpec::default()).await.unwrap();
+    let flagged = JobSpecBuilder::new().flags(vec!["some".into()]);
+    let job = worker.utils.add_raw_job("noop", 1, flagged).await.unwrap();
     let client = db.client().await;
     let beat = "select heartbeat_at::text from graphile_worker._atta_workers";
     let first: String = client.query_one(beat, &[]).await.unwrap().get(0);
