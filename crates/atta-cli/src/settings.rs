@@ -48,6 +48,7 @@ pub(crate) struct Settings {
     pub(crate) interrupted_job_retry_delay: Duration,
     pub(crate) recovery_threshold: Duration,
     pub(crate) crash_limit: u32,
+    pub(crate) max_claim_bytes: usize,
     pub(crate) use_local_time: bool,
     pub(crate) time_limit: Option<Duration>,
     pub(crate) time_limits: BTreeMap<String, Duration>,
@@ -137,6 +138,8 @@ impl Settings {
         )?;
         let recovery_threshold =
             picker.span("recovery_threshold", only_file(file.recovery_threshold), Duration::from_secs(30))?;
+        let max_claim_bytes =
+            picker.pick("max_claim_bytes", Given::file_only(file.max_claim_bytes), 16 * 1024 * 1024)?;
         let crash_limit = picker.pick("crash_limit", Given::file_only(file.crash_limit), 3)?;
         let use_local_time = picker.pick("use_local_time", Given::file_only(file.use_local_time), false)?;
         let time_limit = picker.optional("time_limit", file.time_limit)?;
@@ -169,6 +172,7 @@ impl Settings {
             interrupted_job_retry_delay,
             recovery_threshold,
             crash_limit,
+            max_claim_bytes,
             use_local_time,
             time_limit,
             time_limits,

@@ -200,6 +200,33 @@ impl Job {
     }
 }
 
+#[cfg(test)]
+impl Job {
+    /// A job of which only the order and the task matter.
+    pub(crate) fn for_tests((priority, run_at, id): Order, task_identifier: &str) -> Job {
+        Job {
+            id,
+            task_identifier: task_identifier.into(),
+            job_queue_id: None,
+            queue_name: None,
+            payload: "{}".into(),
+            priority,
+            run_at,
+            attempts: 1,
+            max_attempts: 25,
+            last_error: None,
+            created_at: run_at,
+            updated_at: run_at,
+            key: None,
+            locked_at: None,
+            locked_by: None,
+            revision: 0,
+            flags: None,
+            place: Place::default(),
+        }
+    }
+}
+
 /// What decides which of two jobs starts first: priority, run_at and id.
 pub(crate) type Order = (i16, DateTime<Utc>, i64);
 

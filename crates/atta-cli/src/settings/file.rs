@@ -40,6 +40,7 @@ pub(crate) struct File {
     pub(super) interrupted_job_retry_delay: Option<Span>,
     pub(super) recovery_threshold: Option<Span>,
     pub(super) crash_limit: Option<u32>,
+    pub(super) max_claim_bytes: Option<usize>,
     pub(super) use_local_time: Option<bool>,
     pub(super) time_limit: Option<Span>,
     pub(super) time_limits: Option<BTreeMap<String, Span>>,

@@ -286,6 +286,13 @@ impl WorkerOptions {
         self
     }
 
+    /// How many bytes of payloads the worker may claim before it runs them. Default: 16 MB. A job that is larger is claimed
+    /// alone. What runs comes on top of that: one payload per slot.
+    pub fn max_claim_bytes(mut self, bytes: usize) -> WorkerOptions {
+        self.plan.claim_bytes = bytes;
+        self
+    }
+
     /// Claims more jobs than there are slots. Default: none. They count as attempted when the worker dies.
     pub fn local_queue(mut self, config: LocalQueueConfig) -> WorkerOptions {
         self.plan.local_queue = Some(config);

@@ -138,6 +138,8 @@ pub(super) struct Owner {
     durable: Source,
     /// Every due job that is claimed durably and is more urgent than this has been claimed, as far as is known.
     durable_known_to: Order,
+    /// The same for each claim that is under way, when it was sent.
+    durable_in_flight: Vec<Order>,
     /// How often that was put back.
     durable_epoch: u64,
     /// The same before the jobs were announced that a pick is looking for. If it finds all of them, that still holds.
@@ -229,6 +231,7 @@ impl Owner {
             durable: Source { more: true, ..Source::default() },
             durable_known_to: NOTHING,
             returning: HashMap::new(),
+            durable_in_flight: Vec::new(),
             durable_epoch: 0,
             known_to_before: None,
             durable_sent_at: None,
@@ -383,9 +386,9 @@ impl Owner {
         HOLDING_LANES + self.slow_lanes(now).max(usize::from(is_blocked))
     }
 
-    /// With one slot the order is exact, so one claim waits for the other.
+    /// Two claims at a time bring jobs in any order, which does not matter where many wait.
     fn durable_lanes(&self) -> usize {
-        if self.shared.slots == 1 { 1 } else { DURABLE_LANES }
+        if self.plan.local_queue.is_none() || self.shared.slots == 1 { 1 } else { DURABLE_LANES }
     }
 
     /// Opens the list of claimed jobs as far as both kinds of claims are known to have brought everything. A claim that fails,
@@ -405,7 +408,9 @@ impl Owner {
             (_, true) => self.durable_known_to.max(self.list.durable_after(0).unwrap_or(EVERYTHING)),
             (false, false) => self.durable_known_to,
         };
-        let durable = returning.fold(durable, Order::min);
+        // A claim that is under way may bring what is more urgent than what the other one brought.
+        let in_flight = self.durable_in_flight.iter().filter(|_| !durable_is_open);
+        let durable = returning.chain(in_flight.copied()).fold(durable, Order::min);
         let held = if held_is_open { EVERYTHING } else { self.scan.known_to() };
         self.list.open_to(durable.min(held));
     }
@@ -419,6 +424,7 @@ impl Owner {
         self.reserved += wanted.count;
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.durable.away += 1;
+        self.durable_in_flight.push(wanted.known_to);
         self.durable_sent_at.get_or_insert(now);
         self.lanes.spawn(lanes::claim_durably(self.shared.clone(), wanted));
     }
@@ -501,7 +507,8 @@ impl Owner {
         }
         let fitting = (bytes as f64 / self.payload_bytes.max(1.0)) as usize;
         let (count, unqueued) = (count.min(fitting).max(1), self.durable_tasks.clone());
-        Some(Claimable { count, unqueued, before, bytes, epoch: self.durable_epoch })
+        let (epoch, known_to) = (self.durable_epoch, self.durable_known_to);
+        Some(Claimable { count, unqueued, before, bytes, epoch, known_to })
     }
 
     /// As many jobs as there is room for, and none before half of the local queue has gone, since few at a time cost almost
@@ -527,6 +534,8 @@ impl Owner {
                 self.durable.away -= 1;
                 self.reserved -= wanted.count;
                 self.durable_sent_at = (self.durable.away > 0).then(Instant::now);
+                let index = self.durable_in_flight.iter().position(|known_to| *known_to == wanted.known_to);
+                index.map(|index| self.durable_in_flight.swap_remove(index));
                 match claimed {
                     Ok(claimed) => self.on_claimed(&wanted, claimed),
                     Err(error) => self.on_claim_error(error, Claims::Durable),

@@ -187,6 +187,7 @@ impl Crew {
             .interrupted_job_retry_delay(settings.interrupted_job_retry_delay)
             .recovery_threshold(settings.recovery_threshold)
             .crash_limit(settings.crash_limit)
+            .max_claim_bytes(settings.max_claim_bytes)
             .use_local_time(settings.use_local_time)
             // Whoever wants to run once wants to know that nobody answers.
             .wait_for_database(self.mode != Mode::Once)

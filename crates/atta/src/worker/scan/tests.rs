@@ -95,8 +95,7 @@ fn what_is_picked_and_not_delivered_is_not_known() {
     let mut scan = scan_of(&[0]);
     scan.hint();
     let request = scan.send(Instant::now(), 10, EVERYTHING);
-    let seen =
-        Seen { levels: vec![(1, Some(at(0, 10, 7)))], first: Some(at(0, 10, 7)), ..Seen::default() };
+    let seen = Seen { levels: vec![(1, Some(at(0, 10, 7)))], first: Some(at(0, 10, 7)), ..Seen::default() };
     scan.on_seen(2, &request, seen);
     assert_eq!(scan.known_to(), at(0, 10, 6));
     scan.on_delivered(2);
@@ -140,8 +139,7 @@ fn levels_of_one_priority_share_the_number() {
     let mut scan = Scan::new(true);
     scan.set_tasks(&["a".into(), "b".into()]);
     let request = scan.send(Instant::now(), 9, EVERYTHING);
-    let found =
-        vec![level(Kind::Plain, 0, "a"), level(Kind::Plain, 0, "b"), level(Kind::Plain, 1, "a")];
+    let found = vec![level(Kind::Plain, 0, "a"), level(Kind::Plain, 0, "b"), level(Kind::Plain, 1, "a")];
     scan.on_seen(0, &request, Seen { found, ..Seen::default() });
     let request = scan.send(Instant::now(), 9, EVERYTHING);
     let limits: Vec<usize> = request.levels.iter().map(|level| level.limit).collect();
@@ -170,11 +168,8 @@ fn the_more_urgent_kind_goes_first() {
     let mut scan = scan_of(&[0]);
     scan.hint();
     let request = scan.send(Instant::now(), 10, EVERYTHING);
-    let seen = Seen {
-        levels: vec![(0, None)],
-        found: vec![level(Kind::Flagged, -1, "t")],
-        ..Seen::default()
-    };
+    let seen =
+        Seen { levels: vec![(0, None)], found: vec![level(Kind::Flagged, -1, "t")], ..Seen::default() };
     scan.on_seen(2, &request, seen);
     scan.hint();
     assert_eq!(scan.known_to(), Position::START.order(-1));
@@ -195,7 +190,11 @@ fn a_slow_pick_from_the_start_is_followed_by_a_pause() {
     scan.hint();
     let (now, later) = (Instant::now(), Instant::now() + 600 * MS);
     let request = scan.send(now, 10, EVERYTHING);
-    assert_eq!(request.levels[0].after, Position { run_at: Some(time(400)), id: i64::MIN }, "a little before it");
+    assert_eq!(
+        request.levels[0].after,
+        Position { run_at: Some(time(400)), id: i64::MIN },
+        "a little before it"
+    );
     answer(&mut scan, 3, &request, &[None]);
     assert!(scan.has_more() && !scan.may_send(Instant::now(), EVERYTHING), "the start is owed");
     assert!(scan.next_timer(now).is_some_and(|time| time <= later));
