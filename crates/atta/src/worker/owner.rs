@@ -521,11 +521,11 @@ impl Owner {
         if room > ahead / 2 { room.min(most) } else { 0 }
     }
 
-    /// A local queue without room takes in more only if that is more urgent than the last of what waits in it.
+    /// Without room, more is claimed only if it is more urgent than the last of what waits.
     fn more_urgent_than_waiting(&self) -> Option<Order> {
         let most = 2 * self.shared.slots + self.plan.local_queue_size();
-        let has_room = self.plan.local_queue_size() > 0 && self.running.len() + self.reserved < most;
-        self.list.last_durable().filter(|_| has_room && self.reserved == 0)
+        let has_room = self.reserved == 0 && self.running.len() < most;
+        self.list.last_durable().filter(|_| has_room)
     }
 
     fn on_errand(&mut self, errand: Result<Errand, tokio::task::JoinError>) {

@@ -342,6 +342,9 @@ impl Scan {
             let is_cut = self.is_full && Some(index) == last_reached;
             if self.is_full && Some(index) > last_reached {
                 level.is_wanted = true;
+                if request.from_start {
+                    (level.position, level.known_to) = (Position::START, Some(Position::START));
+                }
             } else if let Some(last) = last.filter(|_| is_cut || *count >= asked.limit) {
                 level.position = Position::after(last);
                 level.known_to = Some(level.position);

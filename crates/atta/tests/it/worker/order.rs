@@ -140,38 +140,49 @@ fn assert_exact_order(starts: &[Start], seed: u64) {
     panic!("seed {seed}: out of order\n{}", near.iter().map(line).collect::<String>());
 }
 
-/// The same for a worker that goes on: its first claims, and those after it has learnt what is slow.
+/// For a worker that goes on, and jobs that come in with run_at in the past: those are found within the tolerance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_slot_of_a_running_worker_keeps_the_order_of_what_is_added_in_one_transaction() {
+async fn one_slot_of_a_running_worker_keeps_the_order_of_what_comes_in() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let starts = Starts::default();
     let worker = Running::start(with_tasks(options(&db), &starts, 30).concurrency(1)).await;
-    for seed in 100..106 {
+    for seed in 100..103 {
         let before = starts.all().len();
-        add_mix_at_once(&client, seed).await;
+        let queues = add_mix_at_once(&client, seed).await;
+        let visible_at = Instant::now();
         wait_until_empty(&worker.utils).await;
-        assert_exact_order(&starts.all()[before..], seed);
+        let found = inversions(&starts.all()[before..], &queues, visible_at);
+        assert!(
+            found.is_empty(),
+            "seed {seed}: {} inversions, {:#?}",
+            found.len(),
+            &found[..found.len().min(5)]
+        );
     }
     worker.stop().await.unwrap();
 }
 
 /// In one transaction, so that no worker sees a part of it.
-async fn add_mix_at_once(client: &Client, seed: u64) {
+async fn add_mix_at_once(client: &Client, seed: u64) -> HashMap<i64, Option<String>> {
     let mut random = fastrand::Rng::with_seed(seed);
+    let mut queues = HashMap::new();
     client.batch_execute("begin").await.unwrap();
-    for _ in 0..25 {
+    for _ in 0..100 {
         let task = ["fast", "quick", "slow"][random.usize(0..3)];
-        let queue = ["null", "null", "'one'", "'two'"][random.usize(0..4)];
+        let queue = [None, None, Some("one"), Some("two")][random.usize(0..4)];
+        let name = queue.map_or("null".to_owned(), |queue| format!("'{queue}'"));
         let sql = format!(
-            "select graphile_worker.add_job('{task}', queue_name := {queue}, priority := {}, \
-             run_at := now() - {} * interval '1 second')",
+            "select (graphile_worker.add_job('{task}', queue_name := {name}, priority := {}, \
+             run_at := now() - {} * interval '1 second')).id",
             random.i16(-2..=2),
             random.i64(1..8)
         );
-        client.batch_execute(&sql).await.unwrap();
+        let id: i64 = client.query_one(&sql, &[]).await.unwrap().get(0);
+        queues.insert(id, queue.map(str::to_owned));
     }
     client.batch_execute("commit").await.unwrap();
+    queues
 }
 
 /// Which job each start should have waited for: a more urgent one that was visible, and not held back by its queue, for
