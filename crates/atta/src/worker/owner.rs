@@ -48,6 +48,9 @@ const REST: u32 = 3;
 /// How long a durable claim that found nothing pauses at the most: what comes in meanwhile waits for so long.
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
+/// With a local queue, releases are followed by a claim of more urgent jobs at most this often.
+const FREED_HINTS: Duration = Duration::from_millis(50);
+
 /// How long jobs that are claimed wait for a claim that is under way and may bring a more urgent one. One that takes longer
 /// delays nothing but itself.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -140,6 +143,10 @@ pub(super) struct Owner {
     durable_known_to: Order,
     /// The same for each claim that is under way, when it was sent.
     durable_in_flight: Vec<Order>,
+    /// Jobs may have come in that are more urgent than those that wait.
+    is_hinted: bool,
+    /// When a release may count as such a hint again.
+    freed_hint_at: Option<Instant>,
     /// How often that was put back.
     durable_epoch: u64,
     /// The same before the jobs were announced that a pick is looking for. If it finds all of them, that still holds.
@@ -231,6 +238,8 @@ impl Owner {
             durable: Source { more: true, ..Source::default() },
             durable_known_to: NOTHING,
             returning: HashMap::new(),
+            is_hinted: false,
+            freed_hint_at: None,
             durable_in_flight: Vec::new(),
             durable_epoch: 0,
             known_to_before: None,
@@ -332,6 +341,10 @@ impl Owner {
         if self.has_freed && (self.durable.is_rich || self.running.len() <= self.shared.slots) {
             (self.has_freed, self.durable.more) = (false, true);
         }
+        // What they freed may still be more urgent than what was claimed ahead. That is asked for now and then.
+        if self.has_freed && self.freed_hint_at.is_none_or(|time| time <= now) {
+            (self.freed_hint_at, self.is_hinted) = (Some(now + FREED_HINTS), true);
+        }
         self.refresh_tasks();
         // What waits in the list can't start before a claim has answered.
         let is_needed = self.list.first().is_some_and(|first| first > self.durable_known_to);
@@ -378,6 +391,7 @@ impl Owner {
     fn forget_durable(&mut self, known_to: Order) {
         self.durable_known_to = self.durable_known_to.min(known_to);
         self.durable_epoch += 1;
+        self.is_hinted = true;
     }
 
     /// One more if what is held can't start before another pick has answered.
@@ -420,7 +434,10 @@ impl Owner {
     }
 
     fn send_durable(&mut self, wanted: Claimable, now: Instant) {
-        self.durable.more = self.durable.is_rich;
+        self.is_hinted = false;
+        if wanted.before == EVERYTHING {
+            self.durable.more = self.durable.is_rich;
+        }
         self.reserved += wanted.count;
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.durable.away += 1;
@@ -488,7 +505,7 @@ impl Owner {
         let picks_first = self.pick_first_until.is_some_and(|time| time > now);
         let releases_first = self.shared.slots == 1 && self.waits_for_release(now);
         let is_first = !picks_first && !releases_first && !self.tasks_changed;
-        if !self.durable.more || !is_first || self.is_held_up() {
+        if !(self.durable.more || self.is_hinted) || !is_first || self.is_held_up() {
             return None;
         }
         // What waits in the list may not start before a claim has answered: then there is no pause.
@@ -496,12 +513,12 @@ impl Owner {
         if !self.durable.is_time(now) && (!is_needed || self.durable.errors.tries() > 0) {
             return None;
         }
-        let waiting_bytes = self.list.durable_bytes();
-        let bytes = self.plan.claim_bytes.saturating_sub(waiting_bytes);
         let (count, before) = match self.room() {
-            0 => (self.shared.slots, self.more_urgent_than_waiting()?),
+            0 if self.is_hinted || is_needed => (self.shared.slots, self.more_urgent_than_waiting()?),
+            0 => return None,
             room => (room, EVERYTHING),
         };
+        let bytes = self.plan.claim_bytes.saturating_sub(self.list.durable_bytes());
         if bytes == 0 && before == EVERYTHING {
             return None;
         }
@@ -656,9 +673,12 @@ impl Owner {
         self.durable.errors = Backoff::default();
         self.known_to_before = None;
         let count = jobs.len() + without_room.len();
-        self.durable.is_rich = count == wanted.count && without_room.is_empty();
-        let known_to = if count == wanted.count {
-            self.durable.more = true;
+        let is_full = count == wanted.count;
+        if wanted.before == EVERYTHING {
+            self.durable.is_rich = is_full && without_room.is_empty();
+        }
+        let known_to = if is_full {
+            (self.durable.more, self.is_hinted) = (true, true);
             jobs.last().map_or(NOTHING, |last| last.order())
         } else if wanted.before < EVERYTHING {
             self.durable_known_to.max(wanted.before)
@@ -669,7 +689,7 @@ impl Owner {
         };
         match wanted.epoch == self.durable_epoch {
             true => self.durable_known_to = known_to,
-            false => self.durable.more = true,
+            false => (self.durable.more, self.is_hinted) = (true, true),
         }
         self.learn_bytes(&jobs, !without_room.is_empty());
         if count == 0 {
@@ -791,7 +811,9 @@ impl Owner {
         {
             self.durable_known_to = known_to;
         }
-        self.durable.more |= std::mem::take(&mut self.announced) > 0;
+        if std::mem::take(&mut self.announced) > 0 {
+            (self.durable.more, self.is_hinted) = (true, true);
+        }
     }
 
     /// Ends a batch: what has finished is written, what runs becomes durable, and the rest is free.
@@ -963,7 +985,7 @@ impl Owner {
 
     /// There may be jobs of both kinds, and anywhere.
     fn wake_sources(&mut self) {
-        self.durable.more = true;
+        (self.durable.more, self.is_hinted) = (true, true);
         self.forget_if_idle();
         // If nothing can be asked now, nothing is known when a slot becomes free.
         match self.has_free_slot() {
@@ -997,6 +1019,7 @@ impl Owner {
             self.pick_first_until,
             self.returning.values().map(|(_, until)| *until).filter(|time| *time > now).min(),
             self.durable.next_timer(now),
+            self.freed_hint_at.filter(|time| self.has_freed && *time > now),
             self.held.not_before.filter(|time| *time > now),
             self.scan.next_timer(now).filter(|_| self.may_hold()),
             self.durable_sent_at.map(|time| time + PATIENCE).filter(|time| *time > now),
@@ -1021,7 +1044,9 @@ impl Owner {
         let now = Instant::now();
         if self.pick_first_until.is_some_and(|time| time <= now) {
             self.pick_first_until = None;
-            self.durable.more |= std::mem::take(&mut self.announced) > 0;
+            if std::mem::take(&mut self.announced) > 0 {
+                (self.durable.more, self.is_hinted) = (true, true);
+            }
         }
         let due = self.next_due.partition_point(|time| *time <= now);
         if due > 0 {
