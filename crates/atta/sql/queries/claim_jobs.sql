@@ -6,7 +6,7 @@
 -- read by their place.
 -- Locks the queues and jobs that it takes and skips those that are locked; never waits.
 -- Jobs without a queue: jumps from priority to priority of each task along _atta_jobs_task_index and _atta_jobs_flagged_index,
--- and reads the first due jobs of each. Queued jobs: if there are up to a hundred queues that have jobs, jumps from queue to
+-- and reads the first due jobs of each; if there is one priority of one task, it locks them as it reads. Queued jobs: if there are up to a hundred queues that have jobs, jumps from queue to
 -- queue along _atta_jobs_queue_index and reads the first due job of each. Otherwise reads the first thousand due jobs of all
 -- along jobs_main_index, priority by priority, and takes those that are the first of a free queue. Only if there are more due
 -- jobs than that, and too few of those thousand could be taken, it visits all queues.
@@ -51,6 +51,57 @@ with recursive task as materialized (
       limit 1
     )
   ) as next
+), levels as materialized (
+  select count(*) > 1 as are_many
+  from level
+  where level.priority >= -32768
+), direct as materialized (
+  -- One task and priority: its first jobs are the first of all.
+  select job.id, job.priority, job.run_at, job.task_id
+  from level
+  cross join lateral (
+    select plain.id, plain.priority, plain.run_at, plain.task_id
+    from (
+      select job.id, job.priority, job.run_at, job.task_id
+      from {schema}._private_jobs as job
+      where not level.is_flagged
+        and not (select levels.are_many from levels)
+        and job.locked_at is null
+        and job.attempts < job.max_attempts
+        and job.job_queue_id is null
+        and job.flags is null
+        and job.task_id = level.task_id
+        and job.priority = level.priority
+        and job.run_at <= coalesce($4::timestamptz, now())
+        and (job.priority, job.run_at, job.id)
+          < ($7::smallint, coalesce($8::timestamptz, 'infinity'), $9::bigint)
+      order by job.run_at, job.id
+      limit $5::bigint
+      for update skip locked
+    ) as plain
+    union all
+    select flagged.id, flagged.priority, flagged.run_at, flagged.task_id
+    from (
+      select job.id, job.priority, job.run_at, job.task_id
+      from {schema}._private_jobs as job
+      where level.is_flagged
+        and not (select levels.are_many from levels)
+        and job.locked_at is null
+        and job.attempts < job.max_attempts
+        and job.job_queue_id is null
+        and job.flags is not null
+        and (job.flags ?| $3::text[]) is not true
+        and job.task_id = level.task_id
+        and job.priority = level.priority
+        and job.run_at <= coalesce($4::timestamptz, now())
+        and (job.priority, job.run_at, job.id)
+          < ($7::smallint, coalesce($8::timestamptz, 'infinity'), $9::bigint)
+      order by job.run_at, job.id
+      limit $5::bigint
+      for update skip locked
+    ) as flagged
+  ) as job
+  where level.priority between -32768 and $7::smallint
 ), candidate as materialized (
   select job.place, job.priority, job.run_at, job.id
   from level
@@ -59,6 +110,7 @@ with recursive task as materialized (
       select job.ctid as place, job.priority, job.run_at, job.id
       from {schema}._private_jobs as job
       where not level.is_flagged
+        and (select levels.are_many from levels)
         and job.locked_at is null
         and job.attempts < job.max_attempts
         and job.job_queue_id is null
@@ -67,14 +119,15 @@ with recursive task as materialized (
         and job.priority = level.priority
         and job.run_at <= coalesce($4::timestamptz, now())
       order by job.run_at, job.id
-      -- Some more than are wanted: other workers may be about to take some of them.
-      limit $5::bigint + 100
+      -- More than are wanted: other claims may be about to take some of them.
+      limit 2 * $5::bigint + 100
     )
     union all
     (
       select job.ctid, job.priority, job.run_at, job.id
       from {schema}._private_jobs as job
       where level.is_flagged
+        and (select levels.are_many from levels)
         and job.locked_at is null
         and job.attempts < job.max_attempts
         and job.job_queue_id is null
@@ -84,7 +137,7 @@ with recursive task as materialized (
         and job.priority = level.priority
         and job.run_at <= coalesce($4::timestamptz, now())
       order by job.run_at, job.id
-      limit $5::bigint + 100
+      limit 2 * $5::bigint + 100
     )
   ) as job
   where level.priority between -32768 and $7::smallint
@@ -300,6 +353,9 @@ with recursive task as materialized (
     unqueued.id, unqueued.priority, unqueued.run_at, unqueued.task_id,
     null::integer as queue_id, null::text as queue_name
   from unqueued
+  union all
+  select direct.id, direct.priority, direct.run_at, direct.task_id, null, null
+  from direct
   union all
   select queued.id, queued.priority, queued.run_at, queued.task_id, queued.queue_id, queued.queue_name
   from queued

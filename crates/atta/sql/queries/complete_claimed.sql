@@ -7,16 +7,16 @@ with claim as materialized (
   select claim.id, claim.locked_at
   from unnest($2::bigint[], $3::timestamptz[]) as claim (id, locked_at)
 ), locked_job as materialized (
-  select job.id
+  select job.id, job.ctid as place
   from claim
   join {schema}._private_jobs as job on job.id = claim.id
   where job.locked_by = $1::text
     and job.locked_at = claim.locked_at
   for update of job skip locked
 ), completed as (
+  -- By their places: nobody can move rows that are locked here.
   delete from {schema}._private_jobs as job
-  using locked_job
-  where job.id = locked_job.id
+  where job.ctid = any (array(select locked_job.place from locked_job))
   returning job.id
 )
 select completed.id, true as is_written

@@ -25,8 +25,6 @@ pub(crate) struct Claimable {
     pub(crate) bytes: usize,
     /// The owner's count of what it had to forget, when this was sent.
     pub(crate) epoch: u64,
-    /// Up to where everything was known to be claimed then.
-    pub(crate) known_to: Order,
 }
 
 /// What a durable claim brought.

@@ -42,6 +42,9 @@ const BEGIN: &str =
 const BEGIN_BY_INDEXES: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; \
      set local enable_seqscan = off; set local enable_bitmapscan = off; set local jit = off";
 
+/// Reading fewer jobs than this takes no time that the next pick could use.
+const MANY: usize = 100;
+
 /// What a lane reports while it is away.
 pub(crate) enum News {
     /// Its pick was answered: the next one can be sent at once, while the jobs of this one are being read.
@@ -139,7 +142,9 @@ async fn pick(
     let copy = request.clone();
     // If the loop is gone, so are the jobs.
     let _ = news.send(News::Seen { lane, request: copy, seen }).await;
-    tokio::task::yield_now().await;
+    if rows.len() >= MANY {
+        tokio::task::yield_now().await;
+    }
     read(shared, client, &rows, &request, bytes).await
 }
 
@@ -149,10 +154,10 @@ async fn query(shared: &Shared, client: &Object, request: &Request) -> Result<(V
     let now = shared.local_now();
     let (gaps, levels) = (Gaps::of(&request.gaps), Levels::of(request));
     let gaps = gaps.parameters(&now);
-    let mut picking = levels.parameters(&now);
-    let sql = match request.kind {
-        Kind::Plain => &shared.sql.pick_jobs,
-        Kind::Flagged => &shared.sql.pick_flagged_jobs,
+    let (mut picking, sql) = match (request.kind, request.levels.len()) {
+        (Kind::Plain, 1) => (levels.first_parameters(&now), &shared.sql.pick_level),
+        (Kind::Plain, _) => (levels.parameters(&now), &shared.sql.pick_jobs),
+        (Kind::Flagged, _) => (levels.parameters(&now), &shared.sql.pick_flagged_jobs),
     };
     let forbidden = match request.kind {
         Kind::Plain => Vec::new(),
@@ -220,11 +225,15 @@ struct Levels<'a> {
     limits: Vec<i64>,
     count: i64,
     before: (i16, Option<DateTime<Utc>>, i64),
+    /// The same for the first level: less urgent levels are not limited by it.
+    first_before: (Option<DateTime<Utc>>, i64),
 }
 
 impl<'a> Levels<'a> {
     fn of(request: &'a Request) -> Levels<'a> {
         let levels = || request.levels.iter();
+        let before = claim::bound(request.before);
+        let is_limited = levels().next().is_some_and(|level| level.key.priority == before.0);
         Levels {
             tasks: levels().map(|level| &*level.key.task_identifier).collect(),
             priorities: levels().map(|level| level.key.priority).collect(),
@@ -232,7 +241,8 @@ impl<'a> Levels<'a> {
             after_ids: levels().map(|level| level.after.id).collect(),
             limits: levels().map(|level| i64::try_from(level.limit).unwrap_or(i64::MAX)).collect(),
             count: i64::try_from(request.count).unwrap_or(i64::MAX),
-            before: claim::bound(request.before),
+            before,
+            first_before: if is_limited { (before.1, before.2) } else { (None, i64::MAX) },
         }
     }
 
@@ -248,6 +258,20 @@ impl<'a> Levels<'a> {
             (&self.before.0, Type::INT2),
             (&self.before.1, Type::TIMESTAMPTZ),
             (&self.before.2, Type::INT8),
+        ]
+    }
+
+    /// For a pick of one level.
+    fn first_parameters<'b>(&'b self, now: &'b Option<DateTime<Utc>>) -> Vec<(&'b (dyn ToSql + Sync), Type)> {
+        vec![
+            (&self.tasks[0], Type::TEXT),
+            (&self.priorities[0], Type::INT2),
+            (&self.after_times[0], Type::TIMESTAMPTZ),
+            (&self.after_ids[0], Type::INT8),
+            (now, Type::TIMESTAMPTZ),
+            (&self.count, Type::INT8),
+            (&self.first_before.0, Type::TIMESTAMPTZ),
+            (&self.first_before.1, Type::INT8),
         ]
     }
 }

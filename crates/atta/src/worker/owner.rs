@@ -141,8 +141,6 @@ pub(super) struct Owner {
     durable: Source,
     /// Every due job that is claimed durably and is more urgent than this has been claimed, as far as is known.
     durable_known_to: Order,
-    /// The same for each claim that is under way, when it was sent.
-    durable_in_flight: Vec<Order>,
     /// Jobs may have come in that are more urgent than those that wait.
     is_hinted: bool,
     /// When a release may count as such a hint again.
@@ -150,7 +148,7 @@ pub(super) struct Owner {
     /// How often that was put back.
     durable_epoch: u64,
     /// The same before the jobs were announced that a pick is looking for. If it finds all of them, that still holds.
-    known_to_before: Option<Order>,
+    known_to_before: Option<(Order, u64)>,
     /// Jobs whose releases make due what is as urgent as this, and until when that is waited for.
     returning: HashMap<i64, (Order, Instant)>,
     /// The claims that are under way and must answer before less urgent jobs start: when they were sent.
@@ -240,7 +238,6 @@ impl Owner {
             returning: HashMap::new(),
             is_hinted: false,
             freed_hint_at: None,
-            durable_in_flight: Vec::new(),
             durable_epoch: 0,
             known_to_before: None,
             durable_sent_at: None,
@@ -422,9 +419,7 @@ impl Owner {
             (_, true) => self.durable_known_to.max(self.list.durable_after(0).unwrap_or(EVERYTHING)),
             (false, false) => self.durable_known_to,
         };
-        // A claim that is under way may bring what is more urgent than what the other one brought.
-        let in_flight = self.durable_in_flight.iter().filter(|_| !durable_is_open);
-        let durable = returning.chain(in_flight.copied()).fold(durable, Order::min);
+        let durable = returning.fold(durable, Order::min);
         let held = if held_is_open { EVERYTHING } else { self.scan.known_to() };
         self.list.open_to(durable.min(held));
     }
@@ -441,7 +436,6 @@ impl Owner {
         self.reserved += wanted.count;
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.durable.away += 1;
-        self.durable_in_flight.push(wanted.known_to);
         self.durable_sent_at.get_or_insert(now);
         self.lanes.spawn(lanes::claim_durably(self.shared.clone(), wanted));
     }
@@ -524,8 +518,7 @@ impl Owner {
         }
         let fitting = (bytes as f64 / self.payload_bytes.max(1.0)) as usize;
         let (count, unqueued) = (count.min(fitting).max(1), self.durable_tasks.clone());
-        let (epoch, known_to) = (self.durable_epoch, self.durable_known_to);
-        Some(Claimable { count, unqueued, before, bytes, epoch, known_to })
+        Some(Claimable { count, unqueued, before, bytes, epoch: self.durable_epoch })
     }
 
     /// As many jobs as there is room for, and none before half of the local queue has gone, since few at a time cost almost
@@ -551,8 +544,6 @@ impl Owner {
                 self.durable.away -= 1;
                 self.reserved -= wanted.count;
                 self.durable_sent_at = (self.durable.away > 0).then(Instant::now);
-                let index = self.durable_in_flight.iter().position(|known_to| *known_to == wanted.known_to);
-                index.map(|index| self.durable_in_flight.swap_remove(index));
                 match claimed {
                     Ok(claimed) => self.on_claimed(&wanted, claimed),
                     Err(error) => self.on_claim_error(error, Claims::Durable),
@@ -671,15 +662,20 @@ impl Owner {
     fn on_claimed(&mut self, wanted: &Claimable, claimed: Claimed) {
         let Claimed { jobs, without_room, asked_at, took } = claimed;
         self.durable.errors = Backoff::default();
-        self.known_to_before = None;
+        if wanted.epoch == self.durable_epoch {
+            self.known_to_before = None;
+        }
         let count = jobs.len() + without_room.len();
         let is_full = count == wanted.count;
         if wanted.before == EVERYTHING {
             self.durable.is_rich = is_full && without_room.is_empty();
         }
         let known_to = if is_full {
-            (self.durable.more, self.is_hinted) = (true, true);
-            jobs.last().map_or(NOTHING, |last| last.order())
+            self.durable.more = true;
+            self.is_hinted |= wanted.before < EVERYTHING;
+            let last = jobs.last().map_or(NOTHING, |last| last.order());
+            // Of two claims at a time, the later one may answer first. What the other brings is in the list soon enough.
+            if self.durable_lanes() > 1 { self.durable_known_to.max(last) } else { last }
         } else if wanted.before < EVERYTHING {
             self.durable_known_to.max(wanted.before)
         } else {
@@ -806,11 +802,12 @@ impl Owner {
         self.due_unknown |= !is_all;
         // What else may have come is asked for as well, unless all of it was found.
         self.durable.more |= self.known_to_before.is_some() && !is_all;
-        if let Some(known_to) = self.known_to_before.take()
+        if let Some((known_to, epoch)) = self.known_to_before.take()
             && is_all
         {
-            self.durable_known_to = known_to;
+            (self.durable_known_to, self.durable_epoch) = (known_to, epoch);
         }
+        self.scan.settle_announced(is_all);
         if std::mem::take(&mut self.announced) > 0 {
             (self.durable.more, self.is_hinted) = (true, true);
         }
@@ -961,8 +958,8 @@ impl Owner {
         let count = self.shared.announced.swap(0, Ordering::Relaxed);
         if count > 0 && self.may_hold() {
             self.announced += count;
-            self.forget_if_idle();
-            self.scan.hint();
+            let is_idle = self.forget_if_idle();
+            self.scan.hint_announced(is_idle);
             self.pick_first_until.get_or_insert(Instant::now() + PICK_FIRST);
         } else if count > 0 {
             self.wake_sources();
@@ -986,9 +983,9 @@ impl Owner {
     /// There may be jobs of both kinds, and anywhere.
     fn wake_sources(&mut self) {
         (self.durable.more, self.is_hinted) = (true, true);
-        self.forget_if_idle();
+        let is_idle = self.forget_if_idle();
         // If nothing can be asked now, nothing is known when a slot becomes free.
-        match self.has_free_slot() {
+        match self.has_free_slot() && !is_idle {
             true => self.scan.hint(),
             false => self.scan.forget(),
         }
@@ -1002,15 +999,13 @@ impl Owner {
 
     /// While nothing waits to start, it costs nothing to wait for the answers of both kinds of claims: what comes in together
     /// then starts in its order.
-    fn forget_if_idle(&mut self) {
-        if self.list.first().is_some() {
-            return;
-        }
-        self.scan.forget();
-        if self.durable_known_to > NOTHING {
-            self.known_to_before = Some(self.durable_known_to);
+    fn forget_if_idle(&mut self) -> bool {
+        let is_idle = self.list.first().is_none();
+        if is_idle && self.durable_known_to > NOTHING {
+            self.known_to_before = Some((self.durable_known_to, self.durable_epoch));
             self.forget_durable(NOTHING);
         }
+        is_idle
     }
 
     fn next_timer(&self, now: Instant) -> Instant {
@@ -1047,6 +1042,7 @@ impl Owner {
             if std::mem::take(&mut self.announced) > 0 {
                 (self.durable.more, self.is_hinted) = (true, true);
             }
+            self.scan.settle_announced(false);
         }
         let due = self.next_due.partition_point(|time| *time <= now);
         if due > 0 {

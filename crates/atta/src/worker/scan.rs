@@ -171,6 +171,8 @@ pub(crate) struct Scan {
     tasks: Vec<Arc<str>>,
     levels: BTreeMap<LevelKey, Level>,
     has_gaps: bool,
+    /// Gaps are searched only if the jobs that were announced are not all found without.
+    awaits_announced: bool,
     /// Nothing was forgotten since all gaps were last searched.
     is_known: bool,
     /// A pick is on its way and has not been answered: the next begins where it ends.
@@ -199,6 +201,7 @@ impl Scan {
             tasks: Vec::new(),
             levels: BTreeMap::new(),
             has_gaps: true,
+            awaits_announced: false,
             is_known: false,
             is_scanning: false,
             is_stale: false,
@@ -234,9 +237,31 @@ impl Scan {
 
     /// Due jobs may have come in anywhere.
     pub(crate) fn hint(&mut self) {
-        self.has_gaps = !self.tasks.is_empty();
+        (self.has_gaps, self.awaits_announced) = (!self.tasks.is_empty(), false);
         self.levels.values_mut().for_each(|level| level.is_wanted = true);
         self.starts.iter_mut().for_each(|start| start.was_hinted = true);
+    }
+
+    /// This many jobs were announced. They are likely to be of known levels, so those are asked for first;
+    /// [`Scan::settle_announced`] says whether all were found.
+    pub(crate) fn hint_announced(&mut self, is_idle: bool) {
+        let had_gaps = self.has_gaps || self.levels.is_empty();
+        match is_idle {
+            true => self.forget(),
+            false => self.hint(),
+        }
+        (self.has_gaps, self.awaits_announced) = (had_gaps, !had_gaps);
+    }
+
+    /// Whether a pick found all jobs that were announced. If not, there may be levels that nobody knows.
+    pub(crate) fn settle_announced(&mut self, found_all: bool) {
+        if !std::mem::take(&mut self.awaits_announced) {
+            return;
+        }
+        match found_all {
+            true => self.is_known = true,
+            false => self.has_gaps = true,
+        }
     }
 
     /// Nothing is known until the next answer: a hint came in that no pick can follow now.
@@ -249,6 +274,7 @@ impl Scan {
     /// Whether there is something to ask for.
     pub(crate) fn has_more(&self) -> bool {
         self.has_gaps
+            || self.awaits_announced
             || self.limited_to() < EVERYTHING
             || !self.letting_go.is_empty()
             || self.levels.values().any(Level::is_asked)

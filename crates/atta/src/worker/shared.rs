@@ -147,6 +147,7 @@ impl fmt::Debug for Shared {
 pub(crate) struct Statements {
     pub(crate) claim_jobs: String,
     pub(crate) pick_jobs: String,
+    pub(crate) pick_level: String,
     pub(crate) pick_flagged_jobs: String,
     pub(crate) find_levels: String,
     pub(crate) read_payload: String,
@@ -176,6 +177,7 @@ impl Statements {
         Statements {
             claim_jobs: schema.fill(include_str!("../../sql/queries/claim_jobs.sql")),
             pick_jobs: schema.fill(include_str!("../../sql/queries/pick_jobs.sql")),
+            pick_level: schema.fill(include_str!("../../sql/queries/pick_level.sql")),
             pick_flagged_jobs: schema.fill(include_str!("../../sql/queries/pick_flagged_jobs.sql")),
             find_levels: schema.fill(include_str!("../../sql/queries/find_levels.sql")),
             read_payload: schema.fill(include_str!("../../sql/queries/read_payload.sql")),

@@ -16,7 +16,13 @@ const CLAIM_TYPES: &str = "text, text[], text[], timestamptz, bigint, text[], sm
 const CLAIM: &str = "'w', '{noop}', '{stuck}', null, 100, '{noop}', 32767, null, 9223372036854775807";
 
 /// A statement of the library's, its parameters' types, and values for them.
-const STATEMENTS: [(&str, &str, &str, &str); 14] = [
+const STATEMENTS: [(&str, &str, &str, &str); 15] = [
+    (
+        "pick_level",
+        include_str!("../../sql/queries/pick_level.sql"),
+        "text, smallint, timestamptz, bigint, timestamptz, bigint, timestamptz, bigint",
+        "'noop', 0, null, 0, null, 1000, null, 9223372036854775807",
+    ),
     ("pick_jobs", include_str!("../../sql/queries/pick_jobs.sql"), PICK_TYPES, PICK),
     (
         "pick_flagged_jobs",

@@ -14,7 +14,7 @@ use super::write::without_what_is_refused;
 use crate::Error;
 
 /// The most jobs that one statement releases.
-const MOST: usize = 1_000;
+const MOST: usize = 4_000;
 
 /// The pauses before an outcome is tried again: the first, and the longest.
 const FIRST: Duration = Duration::from_millis(50);

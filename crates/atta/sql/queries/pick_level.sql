@@ -1,0 +1,39 @@
+-- Picks due jobs of one task and priority, without a queue and without flags, and holds them by row locks until the
+-- transaction ends: the same as pick_jobs.sql for one level, which is most often so in a drain, in two thirds of the time.
+-- $1 task identifier, $2 priority, $3 and $4 the run_at (null: before every time) and id after which it begins, $5 the time, or
+-- null for the database's; $6 how many jobs at the most; $7 and $8 only jobs before this run_at (null: after every time) and id.
+-- The columns are those of pick_jobs.sql. Locks the jobs that it returns and skips those that are locked; never waits. Walks
+-- _atta_jobs_task_index from the beginning to the present.
+select
+  job.id,
+  case when pg_column_size(job.payload) <= 2000 then job.payload end as payload,
+  job.priority,
+  least(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z') as run_at,
+  (job.attempts + 1)::smallint as attempts,
+  job.max_attempts,
+  job.last_error,
+  job.created_at,
+  job.updated_at,
+  job.key,
+  job.revision,
+  job.flags,
+  1 as level_number,
+  job.ctid
+from {schema}._private_jobs as job
+-- What is_available stands for, spelt out as in the index: so no other index can be chosen.
+where job.locked_at is null
+  and job.attempts < job.max_attempts
+  and job.job_queue_id is null
+  and job.flags is null
+  and job.task_id = (
+    select task.id
+    from {schema}._private_tasks as task
+    where task.identifier = $1::text
+  )
+  and job.priority = $2::smallint
+  and (job.run_at, job.id) > (coalesce($3::timestamptz, '-infinity'), $4::bigint)
+  and job.run_at <= coalesce($5::timestamptz, now())
+  and (job.run_at, job.id) < (coalesce($7::timestamptz, 'infinity'), $8::bigint)
+order by job.run_at, job.id
+limit $6::bigint
+for update skip locked
