@@ -860,14 +860,18 @@ impl Owner {
     /// that was taken from us while we were silent, and that we have claimed again since.
     fn on_durable_finished(&mut self, finished: Finished) {
         let id = finished.job.id;
+        let is_exact = self.shared.slots == 1 && finished.job.job_queue_id.is_some();
+        if is_exact {
+            // Whatever became of its claim: it has ended.
+            self.list.open_to(NOTHING);
+            self.list.unshut();
+        }
         if !self.running.get(&id).is_some_and(|running| Arc::ptr_eq(&running.job, &finished.job)) {
             return;
         }
-        if self.shared.slots == 1 && finished.job.job_queue_id.is_some() {
+        if is_exact {
             // The next job of its queue may be the most urgent one now.
             self.returning.insert(id, (NOTHING, Instant::now() + PATIENCE));
-            self.list.open_to(NOTHING);
-            self.list.unshut();
         }
         if let Some(waiting) = &mut self.renewing {
             waiting.push(finished);
@@ -970,7 +974,7 @@ impl Owner {
             true => self.scan.hint(),
             false => self.scan.forget(),
         }
-        if self.running.len() + self.reserved >= self.shared.slots && self.plan.local_queue.is_none() {
+        if !self.has_free_slot() && self.plan.local_queue.is_none() {
             self.forget_durable(NOTHING);
         }
         if self.may_hold() && self.held.away == 0 {

@@ -252,7 +252,12 @@ impl Scan {
             || self.limited_to() < EVERYTHING
             || !self.letting_go.is_empty()
             || self.levels.values().any(Level::is_asked)
-            || self.starts.iter().any(|start| start.is_owed)
+            || [Kind::Plain, Kind::Flagged].into_iter().any(|kind| self.owes_start(kind))
+    }
+
+    /// Without levels there is nothing to begin at the start of.
+    fn owes_start(&self, kind: Kind) -> bool {
+        self.starts[kind as usize].is_owed && self.levels.keys().any(|key| key.kind == kind)
     }
 
     /// Whether a pick of jobs that are more urgent than `before` can be sent now, and has something to ask for.
@@ -420,12 +425,14 @@ impl Scan {
     }
 
     fn add_levels(&mut self, found: Vec<LevelKey>, now: Instant) {
-        // Between those that were found there may be more.
-        self.has_gaps |= !found.is_empty();
+        let has_found = !found.is_empty();
         for key in found.into_iter().filter(|key| self.tasks.contains(&key.task_identifier)) {
             let (position, known_to) = (Position::START, Some(Position::START));
             self.levels.entry(key).or_insert(Level { position, known_to, is_wanted: true, brought_at: now });
         }
+        // Between those that were found there may be more. If there are too many, the next hint goes on: a search would find
+        // again what is forgotten here.
+        self.has_gaps |= has_found && self.levels.len() <= MOST_LEVELS;
         while self.levels.len() > MOST_LEVELS {
             let oldest = self.levels.iter().min_by_key(|(_, level)| level.brought_at);
             let Some(key) = oldest.map(|(key, _)| key.clone()) else { return };
