@@ -302,3 +302,147 @@ async fn one_slot_with_a_batch_delay_starts_jobs_of_other_queues() {
     worker.stop().await.unwrap();
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }
+
+/// Waits until jobs are held: not before the first poll.
+async fn until_held(utils: &WorkerUtils, reports: &mut Reports) {
+    loop {
+        utils.add_raw_job("quick", json!({}), spec()).await.unwrap();
+        if reports.next().await.locked_by().is_none() {
+            return wait_until_empty(utils).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn held_claims_go_on_while_jobs_are_added_quickly() {
+    for ms in [2, 10] {
+        let (ran, added, longest) = drain_under_adds(Claims::Held, Duration::from_millis(ms)).await;
+        println!("held, round trip {ms} ms: {ran} of {added} ran within 8 s, longest time without a start {longest:?}");
+        assert!(longest < Duration::from_secs(1), "nothing started for {longest:?} (round trip {ms} ms)");
+    }
+}
+
+/// A lost reply to a claim is cleared up when no lane is away. Held jobs whose connection was lost are claimed anew by a
+/// lane that waits for a row that another transaction keeps locked.
+#[tokio::test]
+async fn a_lost_claim_is_cleared_up_while_a_lost_job_is_blocked() {
+    let db = Database::migrated().await;
+    let (proxy, url) = Proxy::before(&db.direct_url());
+    let (client, locker) = (db.client().await, db.client().await);
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = gate.clone();
+    let mut reports = Reports::new();
+    let gated = reports.task(move |_: WorkerContext| {
+        let opened = opened.clone();
+        async move { opened.acquire().await.unwrap().forget() }
+    });
+    let options = options(&db)
+        .database_url(url)
+        .claims(Claims::Held)
+        .hold_budget(Duration::from_secs(1))
+        .poll_interval(Duration::from_millis(300))
+        .define_raw_job("gated", gated)
+        .define_raw_job("quick", reports.task(|_| async {}));
+    let worker = Running::start(options).await;
+    let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
+    until_held(&direct, &mut reports).await;
+    let id = direct.add_raw_job("gated", json!({}), spec()).await.unwrap().id();
+    assert_eq!(reports.next().await.id(), id);
+    let terminated: i64 = client
+        .query_one(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity
+             where datname = current_database() and state = 'idle in transaction'",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(terminated, 1);
+    locker.batch_execute("begin").await.unwrap();
+    locker.execute("select from graphile_worker._private_jobs where id = $1 for update", &[&id]).await.unwrap();
+    gate.add_permits(1);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let control = direct.add_raw_job("quick", json!({}), spec()).await.unwrap().id();
+    assert_eq!(reports.next().await.id(), control, "a blocked row alone delays nothing");
+    proxy.lose_answer_with("lost-marker");
+    let lost = direct.add_raw_job("quick", json!({"text": "lost-marker"}), spec().queue_name("q")).await.unwrap().id();
+    wait_for("the answer to be lost", || async { (proxy.lost_answers() > 0).then_some(()) }).await;
+    let other = direct.add_raw_job("quick", json!({}), spec()).await.unwrap().id();
+    let start = Instant::now();
+    let begun = tokio::time::timeout(SOON, async { [reports.next().await.id(), reports.next().await.id()] }).await;
+    println!("{begun:?} of {lost} and {other} after {:?}", start.elapsed());
+    locker.batch_execute("commit").await.unwrap();
+    wait_until_empty(&direct).await;
+    worker.handle.abort();
+    assert!(begun.is_ok(), "nothing starts while another transaction keeps a row locked");
+}
+
+/// The same worker, one slot: a job that has ended and whose claim can't be made anew has the slot.
+#[tokio::test]
+async fn a_lost_job_that_has_ended_has_no_slot() {
+    let db = Database::migrated().await;
+    let (client, locker) = (db.client().await, db.client().await);
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = gate.clone();
+    let mut reports = Reports::new();
+    let gated = reports.task(move |_: WorkerContext| {
+        let opened = opened.clone();
+        async move { opened.acquire().await.unwrap().forget() }
+    });
+    let options = options(&db)
+        .concurrency(1)
+        .claims(Claims::Held)
+        .hold_budget(Duration::from_secs(1))
+        .poll_interval(Duration::from_millis(300))
+        .define_raw_job("gated", gated)
+        .define_raw_job("quick", reports.task(|_| async {}));
+    let worker = Running::start(options).await;
+    let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
+    until_held(&direct, &mut reports).await;
+    let id = direct.add_raw_job("gated", json!({}), spec()).await.unwrap().id();
+    assert_eq!(reports.next().await.id(), id);
+    let terminated: i64 = client
+        .query_one(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity
+             where datname = current_database() and state = 'idle in transaction'",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(terminated, 1);
+    locker.batch_execute("begin").await.unwrap();
+    locker.execute("select from graphile_worker._private_jobs where id = $1 for update", &[&id]).await.unwrap();
+    // Its batch is settled while it runs.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    gate.add_permits(1);
+    let other = direct.add_raw_job("quick", json!({}), spec()).await.unwrap().id();
+    let begun = tokio::time::timeout(SOON, reports.next()).await;
+    locker.batch_execute("commit").await.unwrap();
+    wait_until_empty(&direct).await;
+    worker.stop().await.unwrap();
+    assert!(begun.is_ok(), "job {other} does not start although the only slot is free");
+}
+
+/// After the only held task became slow, jobs that are scheduled start in time, not at the next poll.
+#[tokio::test]
+async fn a_scheduled_job_of_a_slow_task_starts_in_time() {
+    let db = Database::migrated().await;
+    let mut reports = Reports::new();
+    let slow = reports.task(|_: WorkerContext| async { tokio::time::sleep(Duration::from_millis(60)).await });
+    let options =
+        options(&db).concurrency(1).poll_interval(Duration::from_secs(20)).define_raw_job("slow", slow);
+    let worker = Running::start(options).await;
+    for _ in 0..6 {
+        worker.utils.add_raw_job("slow", json!({}), spec()).await.unwrap();
+    }
+    wait_until_empty(&worker.utils).await;
+    while reports.begun().is_some() {}
+    let due = chrono::Utc::now() + chrono::TimeDelta::seconds(2);
+    worker.utils.add_raw_job("slow", json!({}), spec().run_at(due)).await.unwrap();
+    let start = Instant::now();
+    reports.next().await;
+    println!("{:?}", start.elapsed());
+    worker.stop().await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+}
