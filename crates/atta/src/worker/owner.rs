@@ -985,7 +985,9 @@ impl Owner {
     /// While nothing waits to start, it costs nothing to wait for the answers of both kinds of claims: what comes in together
     /// then starts in its order.
     fn forget_if_idle(&mut self) {
-        if self.list.first().is_some() {
+        // A claim that is under way would become worthless, and what it brings would wait for the next one. With hints that come
+        // more often than answers, nothing would ever start.
+        if self.list.first().is_some() || self.scan.is_scanning() || self.durable.away > 0 {
             return;
         }
         self.scan.forget();

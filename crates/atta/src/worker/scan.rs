@@ -227,6 +227,11 @@ impl Scan {
         self.is_full
     }
 
+    /// Whether a pick is under way that has not been answered.
+    pub(crate) fn is_scanning(&self) -> bool {
+        self.is_scanning
+    }
+
     /// What the last picks were limited to.
     pub(crate) fn limited_to(&self) -> Order {
         self.limited_to[0].min(self.limited_to[1])
