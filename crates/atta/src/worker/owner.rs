@@ -465,9 +465,14 @@ impl Owner {
         self.holds() && !self.is_held_up() && self.has_free_slot()
     }
 
+    /// Jobs that have ended and wait for the settlement of their batch have no slot.
+    fn in_slots(&self) -> usize {
+        self.running.len().saturating_sub(self.batches.ended_while_settling())
+    }
+
     /// Durable jobs that only wait in the list take no slot.
     fn has_free_slot(&self) -> bool {
-        self.running.len().saturating_sub(self.list.durable_waiting()) < self.shared.slots
+        self.in_slots().saturating_sub(self.list.durable_waiting()) < self.shared.slots
     }
 
     /// Lanes whose settlement takes so long that others may hold instead of them.
@@ -515,7 +520,7 @@ impl Owner {
     /// as much as many.
     fn room(&self) -> usize {
         let ahead = self.plan.local_queue_size();
-        let room = (self.shared.slots + ahead).saturating_sub(self.running.len() + self.reserved);
+        let room = (self.shared.slots + ahead).saturating_sub(self.in_slots() + self.reserved);
         // Two claims at a time are quicker than one for all.
         let most = self.shared.slots.max(ahead / 2);
         if room > ahead / 2 { room.min(most) } else { 0 }

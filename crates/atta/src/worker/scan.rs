@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::lanes::SLOW;
 use crate::Job;
 use crate::job::Order;
 
@@ -182,7 +183,7 @@ pub(crate) struct Scan {
     /// Picks that were answered and whose jobs are still being read: the most urgent job of each batch.
     undelivered: Vec<(u64, Order)>,
     /// Jobs that were picked and not begun, by the batch that is about to free them.
-    letting_go: Vec<(u64, Vec<Arc<Job>>)>,
+    letting_go: Vec<(u64, Instant, Vec<Arc<Job>>)>,
     /// The last pick of each kind asked only for jobs that are more urgent than this.
     limited_to: [Order; 2],
     /// The last pick brought all that it asked for.
@@ -302,7 +303,9 @@ impl Scan {
         let levels = self.levels.iter();
         let known = levels.filter_map(|(key, level)| level.known_to.map(|known| known.order(key.priority)));
         let undelivered = self.undelivered.iter().map(|(_, first)| before(*first));
-        let free_soon = self.letting_go.iter().flat_map(|(_, jobs)| jobs).chain(&self.freed_meanwhile);
+        // A settlement that takes long delays nothing but its own jobs.
+        let free_soon = self.letting_go.iter().filter(|(_, since, _)| since.elapsed() < SLOW);
+        let free_soon = free_soon.flat_map(|(_, _, jobs)| jobs).chain(&self.freed_meanwhile);
         let free_soon = free_soon.map(|job| before(job.order()));
         known.chain(undelivered).chain(free_soon).fold(self.limited_to(), Order::min)
     }
@@ -396,14 +399,14 @@ impl Scan {
     /// A batch is about to free these jobs, which were picked and not begun. Until it has, no pick can find them.
     pub(crate) fn begin_letting_go(&mut self, batch: u64, jobs: Vec<Arc<Job>>) {
         if !jobs.is_empty() {
-            self.letting_go.push((batch, jobs));
+            self.letting_go.push((batch, Instant::now(), jobs));
         }
     }
 
     /// The batch is gone, and what it let go is free. Returns the most urgent of those whose tasks are no longer held.
     pub(crate) fn end_letting_go(&mut self, batch: u64) -> Option<Order> {
-        let gone = self.letting_go.extract_if(.., |(of, _)| *of == batch);
-        let jobs: Vec<Arc<Job>> = gone.flat_map(|(_, jobs)| jobs).collect();
+        let gone = self.letting_go.extract_if(.., |(of, _, _)| *of == batch);
+        let jobs: Vec<Arc<Job>> = gone.flat_map(|(_, _, jobs)| jobs).collect();
         let is_foreign = |job: &&Arc<Job>| !self.tasks.contains(&job.task_identifier);
         let foreign = jobs.iter().filter(is_foreign).map(|job| job.order()).min();
         if self.is_scanning {
