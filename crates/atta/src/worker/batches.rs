@@ -87,6 +87,11 @@ impl Batches {
         self.settling.values().map(|settling| settling.finished.len()).sum()
     }
 
+    /// The jobs of batches that are being settled, or claimed anew.
+    pub(super) fn settling_ids(&self) -> impl Iterator<Item = i64> + '_ {
+        self.settling.values().flat_map(|settling| &settling.jobs).map(|job| job.id)
+    }
+
     /// When the settlements began that are being written.
     pub(super) fn settling_since(&self) -> impl Iterator<Item = Instant> + '_ {
         self.settling.values().map(|settling| settling.since)

@@ -312,14 +312,15 @@ impl Owner {
         if self.shared.leave.is_cancelled() {
             return;
         }
-        if matches!(self.doubt, Doubt::Again(Some(until)) if until <= now && !self.lanes.is_empty()) {
+        if matches!(self.doubt, Doubt::Again(Some(until)) if until <= now && self.lanes.len() > self.promoting) {
             self.doubt = Doubt::Later(now + self.shared.recovery_threshold);
         }
         if self.is_in_doubt() {
-            // Only when no lane is away is everything known that this worker has.
-            if self.lanes.is_empty() && self.durable.not_before.is_none_or(|time| time <= now) {
+            // Only when no lane is away is everything known that this worker has. Those that claim lost jobs anew may be away for
+            // long, and what they claim is known.
+            if self.lanes.len() == self.promoting && self.durable.not_before.is_none_or(|time| time <= now) {
                 let known = self.running.keys().copied();
-                let known = known.chain(self.releases.ids()).collect();
+                let known = known.chain(self.releases.ids()).chain(self.batches.settling_ids()).collect();
                 self.lanes.spawn(lanes::clear_up(self.shared.clone(), known));
                 if self.doubt != Doubt::Now {
                     self.doubt = Doubt::Again(None);
@@ -874,7 +875,13 @@ impl Owner {
         if !self.running.get(&id).is_some_and(|running| Arc::ptr_eq(&running.job, &finished.job)) {
             return;
         }
-        if is_exact {
+        // A release that waits for others by choice is not waited for.
+        let is_delayed = match finished.outcome {
+            Outcome::Completed => !self.plan.complete_job_batch_delay.is_zero(),
+            Outcome::Failed(_) => !self.plan.fail_job_batch_delay.is_zero(),
+            Outcome::Interrupted | Outcome::NotStarted => false,
+        };
+        if is_exact && !is_delayed {
             // The next job of its queue may be the most urgent one now.
             self.returning.insert(id, (NOTHING, Instant::now() + PATIENCE));
         }

@@ -357,7 +357,7 @@ async fn a_lost_claim_is_cleared_up_while_a_lost_job_is_blocked() {
         .await
         .unwrap()
         .get(0);
-    assert_eq!(terminated, 1);
+    assert!(terminated >= 1);
     locker.batch_execute("begin").await.unwrap();
     locker.execute("select from graphile_worker._private_jobs where id = $1 for update", &[&id]).await.unwrap();
     gate.add_permits(1);
@@ -410,7 +410,7 @@ async fn a_lost_job_that_has_ended_has_no_slot() {
         .await
         .unwrap()
         .get(0);
-    assert_eq!(terminated, 1);
+    assert!(terminated >= 1);
     locker.batch_execute("begin").await.unwrap();
     locker.execute("select from graphile_worker._private_jobs where id = $1 for update", &[&id]).await.unwrap();
     // Its batch is settled while it runs.
@@ -445,4 +445,111 @@ async fn a_scheduled_job_of_a_slow_task_starts_in_time() {
     println!("{:?}", start.elapsed());
     worker.stop().await.unwrap();
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+}
+
+/// With a local queue two claims are under way at a time. One of them takes long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_claim_delays_only_what_it_brings() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    client
+        .batch_execute(
+            "create function public.slowly() returns trigger language plpgsql as $$
+             begin
+               if new.payload->>'is_slow' is not null and new.locked_at is not null then perform pg_sleep(8); end if;
+               return new;
+             end $$;
+             create trigger slowly before update on graphile_worker._private_jobs
+             for each row execute function public.slowly();
+             select graphile_worker.add_job('steady', '{\"is_slow\": true}', priority := -1);
+             select graphile_worker.add_job('steady', '{}') from generate_series(1, 400)",
+        )
+        .await
+        .unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let options = options(&db)
+        .concurrency(2)
+        .claims(Claims::Durable)
+        .local_queue(LocalQueueConfig::new(8))
+        .define_raw_job("steady", move |_: WorkerContext| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async { tokio::time::sleep(Duration::from_millis(20)).await }
+        });
+    let worker = Running::start(options).await;
+    let (mut last, mut since, mut longest) = (0, Instant::now(), Duration::ZERO);
+    let (start, mut stalls) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(7) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let now = count.load(Ordering::Relaxed);
+        if now != last {
+            stalls += usize::from(since.elapsed() > Duration::from_millis(500));
+            (last, since) = (now, Instant::now());
+        }
+        longest = longest.max(since.elapsed());
+    }
+    println!("slow claim: {last} of 400 started in 7 s, {stalls} stalls, the longest {longest:?}");
+    worker.handle.abort();
+    assert!(stalls <= 2, "{stalls} stalls");
+}
+
+#[tokio::test]
+async fn payloads_larger_than_the_limit_of_bytes_run() {
+    for (slots, ahead) in [(1, 0), (4, 0), (4, 1), (4, 500)] {
+        let db = Database::migrated().await;
+        db.client().await
+            .batch_execute(
+                "select graphile_worker.add_job(case n % 2 when 0 then 'quick' else 'slow' end,
+                   json_build_object('text', (select string_agg(md5(random()::text), '') from generate_series(1, 1500 + n))),
+                   queue_name := case n % 3 when 0 then 'q' || n % 7 end, priority := n % 4)
+                 from generate_series(1, 60) as n",
+            )
+            .await
+            .unwrap();
+        let mut options = options(&db)
+            .concurrency(slots)
+            .max_claim_bytes(1)
+            .define_raw_job("quick", |_: WorkerContext| async {})
+            .define_raw_job("slow", |_: WorkerContext| async { tokio::time::sleep(Duration::from_millis(30)).await });
+        if ahead > 0 {
+            options = options.local_queue(LocalQueueConfig::new(ahead));
+        }
+        let worker = options.init().await.unwrap();
+        let start = Instant::now();
+        let ended = tokio::time::timeout(Duration::from_secs(30), worker.run_once()).await;
+        let left = worker.create_utils().count_jobs().await.unwrap().total();
+        println!("bytes, {slots} slots, {ahead} ahead: {:?}, {left} left, ended {}", start.elapsed(), ended.is_ok());
+        assert!(ended.is_ok() && left == 0);
+    }
+}
+
+/// How many round trips a worker makes that can't do anything.
+#[tokio::test]
+async fn a_worker_that_can_do_nothing_is_idle() {
+    let jobs = [
+        ("locked row", "select graphile_worker.add_job('quick', '{}')"),
+        ("forbidden", "select graphile_worker.add_job('quick', '{}', flags := array['no'], priority := n) from generate_series(1, 20) n"),
+        ("locked queue", "select graphile_worker.add_job('quick', '{}', queue_name := 'q');
+          update graphile_worker._private_job_queues set locked_by = 'other', locked_at = now()"),
+        ("forbidden, many levels", "select graphile_worker.add_job('quick', '{}', flags := array['no'], priority := n) from generate_series(1, 300) n"),
+    ];
+    for (what, sql) in jobs {
+        let db = Database::migrated().await;
+        let (proxy, url) = Proxy::before(&db.direct_url());
+        let locker = db.client().await;
+        locker.batch_execute(sql).await.unwrap();
+        if what == "locked row" {
+            locker.batch_execute("begin; select from graphile_worker._private_jobs for update").await.unwrap();
+        }
+        let options = options(&db)
+            .database_url(url)
+            .add_forbidden_flag("no")
+            .define_raw_job("quick", |_: WorkerContext| async {});
+        let worker = Running::start(options).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let before = proxy.round_trips();
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        println!("{what}: {} round trips in 4 s", proxy.round_trips() - before);
+        worker.handle.abort();
+    }
 }
