@@ -27,6 +27,7 @@ pub(crate) struct Claimable {
     pub(crate) epoch: u64,
     /// Up to where everything was known to be claimed then.
     pub(crate) known_to: Order,
+    pub(crate) sent_at: Instant,
 }
 
 /// What a durable claim brought.

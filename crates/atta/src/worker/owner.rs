@@ -139,7 +139,7 @@ pub(super) struct Owner {
     /// Every due job that is claimed durably and is more urgent than this has been claimed, as far as is known.
     durable_known_to: Order,
     /// The same for each claim that is under way, when it was sent.
-    durable_in_flight: Vec<Order>,
+    durable_in_flight: Vec<(Order, Instant)>,
     /// How often that was put back.
     durable_epoch: u64,
     /// The same before the jobs were announced that a pick is looking for. If it finds all of them, that still holds.
@@ -411,7 +411,7 @@ impl Owner {
         };
         // A claim that is under way may bring what is more urgent than what the other one brought.
         let in_flight = self.durable_in_flight.iter().filter(|_| !durable_is_open);
-        let durable = returning.chain(in_flight.copied()).fold(durable, Order::min);
+        let durable = returning.chain(in_flight.map(|(known_to, _)| *known_to)).fold(durable, Order::min);
         let held = if held_is_open { EVERYTHING } else { self.scan.known_to() };
         self.list.open_to(durable.min(held));
     }
@@ -425,7 +425,7 @@ impl Owner {
         self.reserved += wanted.count;
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.durable.away += 1;
-        self.durable_in_flight.push(wanted.known_to);
+        self.durable_in_flight.push((wanted.known_to, now));
         self.durable_sent_at.get_or_insert(now);
         self.lanes.spawn(lanes::claim_durably(self.shared.clone(), wanted));
     }
@@ -514,7 +514,7 @@ impl Owner {
         let fitting = (bytes as f64 / self.payload_bytes.max(1.0)) as usize;
         let (count, unqueued) = (count.min(fitting).max(1), self.durable_tasks.clone());
         let (epoch, known_to) = (self.durable_epoch, self.durable_known_to);
-        Some(Claimable { count, unqueued, before, bytes, epoch, known_to })
+        Some(Claimable { count, unqueued, before, bytes, epoch, known_to, sent_at: now })
     }
 
     /// As many jobs as there is room for, and none before half of the local queue has gone, since few at a time cost almost
@@ -539,9 +539,11 @@ impl Owner {
             Ok(Errand::Durable { wanted, claimed }) => {
                 self.durable.away -= 1;
                 self.reserved -= wanted.count;
-                self.durable_sent_at = (self.durable.away > 0).then(Instant::now);
-                let index = self.durable_in_flight.iter().position(|known_to| *known_to == wanted.known_to);
+                let sent = (wanted.known_to, wanted.sent_at);
+                let index = self.durable_in_flight.iter().position(|other| *other == sent);
                 index.map(|index| self.durable_in_flight.swap_remove(index));
+                // One that takes long stays late, whatever the others do.
+                self.durable_sent_at = self.durable_in_flight.iter().map(|(_, sent_at)| *sent_at).min();
                 match claimed {
                     Ok(claimed) => self.on_claimed(&wanted, claimed),
                     Err(error) => self.on_claim_error(error, Claims::Durable),
