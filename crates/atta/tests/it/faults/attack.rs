@@ -553,3 +553,70 @@ async fn a_worker_that_can_do_nothing_is_idle() {
         worker.handle.abort();
     }
 }
+
+/// A payload that takes long to read, on the connection of a held pick.
+#[tokio::test]
+async fn a_slow_payload_delays_only_its_own_job() {
+    let db = Database::migrated().await;
+    let (proxy, url) = Proxy::before(&db.direct_url());
+    let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
+    let mut reports = Reports::new();
+    let options = options(&db)
+        .database_url(url)
+        .poll_interval(Duration::from_millis(500))
+        .define_raw_job("quick", reports.task(|_| async {}));
+    let worker = Running::start(options).await;
+    until_held(&direct, &mut reports).await;
+    proxy.throttle(300_000);
+    let large = json!({ "text": "x".repeat(2_400_000) });
+    let large = direct.add_raw_job("quick", large, spec()).await.unwrap().id();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let start = Instant::now();
+    let queued = direct.add_raw_job("quick", json!({}), spec().queue_name("q")).await.unwrap().id();
+    let other = direct.add_raw_job("quick", json!({}), spec()).await.unwrap().id();
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        let id = reports.next().await.id();
+        let what = if id == large { "large" } else if id == queued { "queued" } else { "other" };
+        times.push((what, start.elapsed()));
+    }
+    println!("slow payload: {times:?} {other}");
+    worker.handle.abort();
+    let late = times.iter().any(|(what, time)| *what != "large" && *time > Duration::from_secs(3));
+    assert!(!late, "{times:?}");
+}
+
+/// Many forbidden jobs make a pick from the start slow; until it is over nobody asks when the next job is due.
+#[tokio::test]
+async fn a_scheduled_job_starts_in_time_beside_forbidden_ones() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    client
+        .batch_execute(
+            "select graphile_worker.add_job('quick', '{}', flags := array['no']);
+             insert into graphile_worker._private_jobs (task_id, payload, flags, priority)
+             select task_id, payload, flags, priority from graphile_worker._private_jobs, generate_series(1, 150000);
+             analyze graphile_worker._private_jobs",
+        )
+        .await
+        .unwrap();
+    let mut reports = Reports::new();
+    let options = options(&db)
+        .poll_interval(Duration::from_secs(20))
+        .recovery_threshold(Duration::from_secs(300))
+        .add_forbidden_flag("no")
+        .define_raw_job("quick", reports.task(|_| async {}));
+    let worker = Running::start(options).await;
+    let mut worst = Duration::ZERO;
+    for _ in 0..3 {
+        worker.utils.add_raw_job("quick", json!({}), spec()).await.unwrap();
+        reports.next().await;
+        let due = chrono::Utc::now() + chrono::TimeDelta::milliseconds(700);
+        worker.utils.add_raw_job("quick", json!({}), spec().run_at(due)).await.unwrap();
+        reports.next().await;
+        worst = worst.max((chrono::Utc::now() - due).to_std().unwrap_or_default());
+    }
+    println!("forbidden: started {worst:?} too late");
+    worker.handle.abort();
+    assert!(worst < Duration::from_secs(1), "started {worst:?} too late");
+}
