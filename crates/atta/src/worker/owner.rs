@@ -349,7 +349,8 @@ impl Owner {
             self.send_holding(now, before);
         }
         self.open_list(now);
-        let is_quiet = !self.has_more() && self.durable.away + self.held.away == 0;
+        let is_asking = self.durable.more || self.has_freed || (self.holds() && self.scan.is_asking());
+        let is_quiet = !is_asking && self.durable.away + self.held.away == 0;
         if self.due_unknown && is_quiet {
             self.due_unknown = false;
             self.look.notify_one();

@@ -181,7 +181,7 @@ pub(crate) struct Scan {
     /// Jobs that became free while it was on its way, and that it may have passed by as locked.
     freed_meanwhile: Vec<Arc<Job>>,
     /// Picks that were answered and whose jobs are still being read: the most urgent job of each batch.
-    undelivered: Vec<(u64, Order)>,
+    undelivered: Vec<(u64, Order, Instant)>,
     /// Jobs that were picked and not begun, by the batch that is about to free them.
     letting_go: Vec<(u64, Instant, Vec<Arc<Job>>)>,
     /// The last pick of each kind asked only for jobs that are more urgent than this.
@@ -254,11 +254,15 @@ impl Scan {
 
     /// Whether there is something to ask for.
     pub(crate) fn has_more(&self) -> bool {
+        self.is_asking() || [Kind::Plain, Kind::Flagged].into_iter().any(|kind| self.owes_start(kind))
+    }
+
+    /// The same without what is owed from the start, which may be due much later.
+    pub(crate) fn is_asking(&self) -> bool {
         self.has_gaps
             || self.limited_to() < EVERYTHING
             || !self.letting_go.is_empty()
             || self.levels.values().any(Level::is_asked)
-            || [Kind::Plain, Kind::Flagged].into_iter().any(|kind| self.owes_start(kind))
     }
 
     /// Without levels there is nothing to begin at the start of.
@@ -292,6 +296,7 @@ impl Scan {
     pub(crate) fn next_timer(&self, now: Instant) -> Option<Instant> {
         let kinds = [Kind::Plain, Kind::Flagged];
         let times = kinds.into_iter().filter_map(|kind| self.start_at(kind));
+        let times = times.chain(self.undelivered.iter().map(|(_, _, since)| *since + SLOW));
         times.filter(|time| *time > now).min()
     }
 
@@ -302,7 +307,8 @@ impl Scan {
         }
         let levels = self.levels.iter();
         let known = levels.filter_map(|(key, level)| level.known_to.map(|known| known.order(key.priority)));
-        let undelivered = self.undelivered.iter().map(|(_, first)| before(*first));
+        let undelivered = self.undelivered.iter().filter(|(_, _, since)| since.elapsed() < SLOW);
+        let undelivered = undelivered.map(|(_, first, _)| before(*first));
         // A settlement that takes long delays nothing but its own jobs.
         let free_soon = self.letting_go.iter().filter(|(_, since, _)| since.elapsed() < SLOW);
         let free_soon = free_soon.flat_map(|(_, _, jobs)| jobs).chain(&self.freed_meanwhile);
@@ -341,7 +347,7 @@ impl Scan {
     /// A pick was answered; its jobs are still to be decoded.
     pub(crate) fn on_seen(&mut self, batch: u64, request: &Request, seen: Seen) {
         let now = Instant::now();
-        self.undelivered.extend(seen.first.map(|first| (batch, first)));
+        self.undelivered.extend(seen.first.map(|first| (batch, first, now)));
         self.is_scanning = false;
         let total: usize = seen.levels.iter().map(|(count, _)| count).sum();
         self.is_full = total >= request.count;
@@ -381,7 +387,7 @@ impl Scan {
 
     /// The jobs of a pick are read, and wait to start.
     pub(crate) fn on_delivered(&mut self, batch: u64) {
-        self.undelivered.retain(|(of, _)| *of != batch);
+        self.undelivered.retain(|(of, _, _)| *of != batch);
     }
 
     /// A pick failed, and nothing is known of what it has seen.
