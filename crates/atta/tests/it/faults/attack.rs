@@ -620,3 +620,23 @@ async fn a_scheduled_job_starts_in_time_beside_forbidden_ones() {
     worker.handle.abort();
     assert!(worst < Duration::from_secs(1), "started {worst:?} too late");
 }
+
+/// More than 256 levels of due jobs, in a worker that goes on.
+#[tokio::test]
+async fn many_levels_of_due_jobs_are_done_at_once() {
+    let db = Database::migrated().await;
+    db.client().await
+        .batch_execute("select graphile_worker.add_job('quick', '{}', priority := n) from generate_series(1, 2000) as n")
+        .await
+        .unwrap();
+    let mut reports = Reports::new();
+    let options = options(&db).poll_interval(Duration::from_secs(20)).define_raw_job("quick", reports.task(|_| async {}));
+    let worker = Running::start(options).await;
+    let start = Instant::now();
+    for _ in 0..2000 {
+        reports.next().await;
+    }
+    println!("many levels: {:?}", start.elapsed());
+    worker.stop().await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
