@@ -47,6 +47,9 @@ const OVERLAP: TimeDelta = TimeDelta::milliseconds(100);
 /// jobs, the next search finds them again.
 const MOST_LEVELS: usize = 256;
 
+/// So many levels a search finds in one gap at the most: see `find_levels.sql`.
+const FOUND_AT_ONCE: usize = 16;
+
 /// Before every job.
 pub(crate) const NOTHING: Order = (i16::MIN, DateTime::<Utc>::MIN_UTC, i64::MIN);
 
@@ -172,6 +175,8 @@ pub(crate) struct Scan {
     tasks: Vec<Arc<str>>,
     levels: BTreeMap<LevelKey, Level>,
     has_gaps: bool,
+    /// What the last search did not reach. A search goes on from there, so that it ends, however many levels there are.
+    rest_gaps: Vec<Gap>,
     /// Nothing was forgotten since all gaps were last searched.
     is_known: bool,
     /// A pick is on its way and has not been answered: the next begins where it ends.
@@ -200,6 +205,7 @@ impl Scan {
             tasks: Vec::new(),
             levels: BTreeMap::new(),
             has_gaps: true,
+            rest_gaps: Vec::new(),
             is_known: false,
             is_scanning: false,
             is_stale: false,
@@ -219,6 +225,7 @@ impl Scan {
             return;
         }
         self.tasks = tasks.to_vec();
+        self.rest_gaps.clear();
         self.levels.retain(|key, _| tasks.contains(&key.task_identifier));
         self.forget();
     }
@@ -260,6 +267,7 @@ impl Scan {
     /// The same without what is owed from the start, which may be due much later.
     pub(crate) fn is_asking(&self) -> bool {
         self.has_gaps
+            || !self.rest_gaps.is_empty()
             || self.limited_to() < EVERYTHING
             || !self.letting_go.is_empty()
             || self.levels.values().any(Level::is_asked)
@@ -273,7 +281,7 @@ impl Scan {
     /// Whether a pick of jobs that are more urgent than `before` can be sent now, and has something to ask for.
     pub(crate) fn may_send(&self, now: Instant, before: Order) -> bool {
         let wants_levels = |(key, level): (&LevelKey, &Level)| level.is_asked() && key.priority <= before.0;
-        let is_due = self.has_gaps || self.levels.iter().any(wants_levels);
+        let is_due = self.has_gaps || !self.rest_gaps.is_empty() || self.levels.iter().any(wants_levels);
         !self.is_scanning && (is_due || self.start_kind(now).is_some())
     }
 
@@ -320,7 +328,8 @@ impl Scan {
     pub(crate) fn send(&mut self, now: Instant, count: usize, before: Order) -> Request {
         let kind = self.urgent_kind(before).or_else(|| self.start_kind(now)).unwrap_or(Kind::Plain);
         let from_start = self.may_start(kind, now);
-        let gaps = if std::mem::take(&mut self.has_gaps) { self.gaps() } else { Vec::new() };
+        let rest = std::mem::take(&mut self.rest_gaps);
+        let gaps = if std::mem::take(&mut self.has_gaps) { self.gaps() } else { rest };
         let (mut levels, mut uses_position) = (Vec::new(), false);
         for (key, level) in &mut self.levels {
             let is_asked = from_start || level.is_asked();
@@ -380,6 +389,7 @@ impl Scan {
         }
         self.is_known |= !request.gaps.is_empty() && !self.is_stale;
         self.is_stale = false;
+        self.rest_gaps.extend(rest_of(&request.gaps, &seen.found));
         self.add_levels(seen.found, now);
         let freed = std::mem::take(&mut self.freed_meanwhile);
         self.rewind(&freed);
@@ -439,16 +449,14 @@ impl Scan {
     }
 
     fn add_levels(&mut self, found: Vec<LevelKey>, now: Instant) {
-        let has_found = !found.is_empty();
         for key in found.into_iter().filter(|key| self.tasks.contains(&key.task_identifier)) {
             let (position, known_to) = (Position::START, Some(Position::START));
             self.levels.entry(key).or_insert(Level { position, known_to, is_wanted: true, brought_at: now });
         }
-        // Between those that were found there may be more. If there are too many, the next hint goes on: a search would find
-        // again what is forgotten here.
-        self.has_gaps |= has_found && self.levels.len() <= MOST_LEVELS;
+        // Those that are asked for may have jobs.
         while self.levels.len() > MOST_LEVELS {
-            let oldest = self.levels.iter().min_by_key(|(_, level)| level.brought_at);
+            let idle = self.levels.iter().filter(|(_, level)| !level.is_asked());
+            let oldest = idle.min_by_key(|(_, level)| level.brought_at);
             let Some(key) = oldest.map(|(key, _)| key.clone()) else { return };
             self.levels.remove(&key);
         }
@@ -506,6 +514,23 @@ impl Scan {
         }
         gaps
     }
+}
+
+/// The parts of gaps in which a search did not get to the end.
+fn rest_of(gaps: &[Gap], found: &[LevelKey]) -> Vec<Gap> {
+    let rest = gaps.iter().filter_map(|gap| {
+        let is_inside = |key: &&LevelKey| {
+            let priority = i32::from(key.priority);
+            key.kind == gap.kind
+                && key.task_identifier == gap.task_identifier
+                && gap.after < priority
+                && priority < gap.before
+        };
+        let inside = found.iter().filter(is_inside).map(|key| i32::from(key.priority));
+        let (count, last) = (inside.clone().count(), inside.max()?);
+        (count >= FOUND_AT_ONCE).then(|| Gap { after: last, ..gap.clone() })
+    });
+    rest.collect()
 }
 
 /// Right before this job.

@@ -640,3 +640,27 @@ async fn many_levels_of_due_jobs_are_done_at_once() {
     worker.stop().await.unwrap();
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
+
+/// A due job behind more levels than are remembered, none of which is due.
+#[tokio::test]
+async fn a_due_job_behind_many_levels_starts() {
+    let db = Database::migrated().await;
+    db.client().await
+        .batch_execute(
+            "select graphile_worker.add_job('quick', '{}', run_at := now() + interval '1 day', priority := n)
+             from generate_series(1, 700) as n",
+        )
+        .await
+        .unwrap();
+    let mut reports = Reports::new();
+    let options = options(&db).define_raw_job("quick", reports.task(|_| async {}));
+    let worker = Running::start(options).await;
+    for priority in [800, 350, 1] {
+        let start = Instant::now();
+        let job = worker.utils.add_raw_job("quick", json!({}), spec().priority(priority)).await.unwrap().id();
+        assert_eq!(reports.next().await.id(), job);
+        println!("behind many levels: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+    worker.stop().await.unwrap();
+}
