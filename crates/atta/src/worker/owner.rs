@@ -312,7 +312,8 @@ impl Owner {
         if self.shared.leave.is_cancelled() {
             return;
         }
-        if matches!(self.doubt, Doubt::Again(Some(until)) if until <= now && self.lanes.len() > self.promoting) {
+        if matches!(self.doubt, Doubt::Again(Some(until)) if until <= now && self.lanes.len() > self.promoting)
+        {
             self.doubt = Doubt::Later(now + self.shared.recovery_threshold);
         }
         if self.is_in_doubt() {

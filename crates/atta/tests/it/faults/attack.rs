@@ -55,7 +55,8 @@ async fn run_once_ends_after_its_only_task_became_slow_later() {
         }
     });
     let utils = WorkerUtils::connect(&db.url()).unwrap();
-    db.client().await
+    db.client()
+        .await
         .batch_execute("select graphile_worker.add_job('slow', '{}') from generate_series(1, 400)")
         .await
         .unwrap();
@@ -110,10 +111,13 @@ async fn drain_under_adds(claims: Claims, rtt: Duration) -> (usize, usize, Durat
     let (proxy, url) = Proxy::before(&db.direct_url());
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
-    let options = options(&db).database_url(url).concurrency(4).claims(claims).define_raw_job("quick", move |_: WorkerContext| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        async {}
-    });
+    let options = options(&db).database_url(url).concurrency(4).claims(claims).define_raw_job(
+        "quick",
+        move |_: WorkerContext| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async {}
+        },
+    );
     let worker = Running::start(options).await;
     proxy.delay(rtt / 2);
     let stop = Arc::new(AtomicUsize::new(0));
@@ -153,7 +157,9 @@ async fn drain_under_adds(claims: Claims, rtt: Duration) -> (usize, usize, Durat
 async fn durable_claims_go_on_while_jobs_are_added_quickly() {
     for ms in [0, 2, 10] {
         let (ran, added, longest) = drain_under_adds(Claims::Durable, Duration::from_millis(ms)).await;
-        println!("round trip {ms} ms: {ran} of {added} ran within 8 s, longest time without a start {longest:?}");
+        println!(
+            "round trip {ms} ms: {ran} of {added} ran within 8 s, longest time without a start {longest:?}"
+        );
         assert!(longest < Duration::from_secs(1), "nothing started for {longest:?} (round trip {ms} ms)");
     }
 }
@@ -163,7 +169,8 @@ async fn durable_claims_go_on_while_jobs_are_added_quickly() {
 async fn an_idle_worker_with_many_levels_is_idle() {
     let db = Database::migrated().await;
     let (proxy, url) = Proxy::before(&db.direct_url());
-    db.client().await
+    db.client()
+        .await
         .batch_execute(
             "select graphile_worker.add_job('quick', '{}', run_at := now() + interval '1 day', priority := n)
              from generate_series(1, 300) as n",
@@ -187,8 +194,11 @@ async fn an_idle_worker_with_many_levels_is_idle() {
 #[tokio::test]
 async fn the_order_is_exact_with_many_levels() {
     let db = Database::migrated().await;
-    db.client().await
-        .batch_execute("select graphile_worker.add_job('quick', '{}', priority := n) from generate_series(1, 600) as n")
+    db.client()
+        .await
+        .batch_execute(
+            "select graphile_worker.add_job('quick', '{}', priority := n) from generate_series(1, 600) as n",
+        )
         .await
         .unwrap();
     let mut reports = Reports::new();
@@ -317,7 +327,9 @@ async fn until_held(utils: &WorkerUtils, reports: &mut Reports) {
 async fn held_claims_go_on_while_jobs_are_added_quickly() {
     for ms in [2, 10, 30] {
         let (ran, added, longest) = drain_under_adds(Claims::Held, Duration::from_millis(ms)).await;
-        println!("held, round trip {ms} ms: {ran} of {added} ran within 8 s, longest time without a start {longest:?}");
+        println!(
+            "held, round trip {ms} ms: {ran} of {added} ran within 8 s, longest time without a start {longest:?}"
+        );
         assert!(longest < Duration::from_secs(1), "nothing started for {longest:?} (round trip {ms} ms)");
     }
 }
@@ -359,17 +371,25 @@ async fn a_lost_claim_is_cleared_up_while_a_lost_job_is_blocked() {
         .get(0);
     assert!(terminated >= 1);
     locker.batch_execute("begin").await.unwrap();
-    locker.execute("select from graphile_worker._private_jobs where id = $1 for update", &[&id]).await.unwrap();
+    locker
+        .execute("select from graphile_worker._private_jobs where id = $1 for update", &[&id])
+        .await
+        .unwrap();
     gate.add_permits(1);
     tokio::time::sleep(Duration::from_millis(500)).await;
     let control = direct.add_raw_job("quick", json!({}), spec()).await.unwrap().id();
     assert_eq!(reports.next().await.id(), control, "a blocked row alone delays nothing");
     proxy.lose_answer_with("lost-marker");
-    let lost = direct.add_raw_job("quick", json!({"text": "lost-marker"}), spec().queue_name("q")).await.unwrap().id();
+    let lost = direct
+        .add_raw_job("quick", json!({"text": "lost-marker"}), spec().queue_name("q"))
+        .await
+        .unwrap()
+        .id();
     wait_for("the answer to be lost", || async { (proxy.lost_answers() > 0).then_some(()) }).await;
     let other = direct.add_raw_job("quick", json!({}), spec()).await.unwrap().id();
     let start = Instant::now();
-    let begun = tokio::time::timeout(SOON, async { [reports.next().await.id(), reports.next().await.id()] }).await;
+    let begun =
+        tokio::time::timeout(SOON, async { [reports.next().await.id(), reports.next().await.id()] }).await;
     println!("{begun:?} of {lost} and {other} after {:?}", start.elapsed());
     locker.batch_execute("commit").await.unwrap();
     wait_until_empty(&direct).await;
@@ -412,7 +432,10 @@ async fn a_lost_job_that_has_ended_has_no_slot() {
         .get(0);
     assert!(terminated >= 1);
     locker.batch_execute("begin").await.unwrap();
-    locker.execute("select from graphile_worker._private_jobs where id = $1 for update", &[&id]).await.unwrap();
+    locker
+        .execute("select from graphile_worker._private_jobs where id = $1 for update", &[&id])
+        .await
+        .unwrap();
     // Its batch is settled while it runs.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     gate.add_permits(1);
@@ -510,7 +533,9 @@ async fn payloads_larger_than_the_limit_of_bytes_run() {
             .concurrency(slots)
             .max_claim_bytes(1)
             .define_raw_job("quick", |_: WorkerContext| async {})
-            .define_raw_job("slow", |_: WorkerContext| async { tokio::time::sleep(Duration::from_millis(30)).await });
+            .define_raw_job("slow", |_: WorkerContext| async {
+                tokio::time::sleep(Duration::from_millis(30)).await
+            });
         if ahead > 0 {
             options = options.local_queue(LocalQueueConfig::new(ahead));
         }
@@ -518,7 +543,11 @@ async fn payloads_larger_than_the_limit_of_bytes_run() {
         let start = Instant::now();
         let ended = tokio::time::timeout(Duration::from_secs(30), worker.run_once()).await;
         let left = worker.create_utils().count_jobs().await.unwrap().total();
-        println!("bytes, {slots} slots, {ahead} ahead: {:?}, {left} left, ended {}", start.elapsed(), ended.is_ok());
+        println!(
+            "bytes, {slots} slots, {ahead} ahead: {:?}, {left} left, ended {}",
+            start.elapsed(),
+            ended.is_ok()
+        );
         assert!(ended.is_ok() && left == 0);
     }
 }
@@ -528,10 +557,19 @@ async fn payloads_larger_than_the_limit_of_bytes_run() {
 async fn a_worker_that_can_do_nothing_is_idle() {
     let jobs = [
         ("locked row", "select graphile_worker.add_job('quick', '{}')"),
-        ("forbidden", "select graphile_worker.add_job('quick', '{}', flags := array['no'], priority := n) from generate_series(1, 20) n"),
-        ("locked queue", "select graphile_worker.add_job('quick', '{}', queue_name := 'q');
-          update graphile_worker._private_job_queues set locked_by = 'other', locked_at = now()"),
-        ("forbidden, many levels", "select graphile_worker.add_job('quick', '{}', flags := array['no'], priority := n) from generate_series(1, 300) n"),
+        (
+            "forbidden",
+            "select graphile_worker.add_job('quick', '{}', flags := array['no'], priority := n) from generate_series(1, 20) n",
+        ),
+        (
+            "locked queue",
+            "select graphile_worker.add_job('quick', '{}', queue_name := 'q');
+          update graphile_worker._private_job_queues set locked_by = 'other', locked_at = now()",
+        ),
+        (
+            "forbidden, many levels",
+            "select graphile_worker.add_job('quick', '{}', flags := array['no'], priority := n) from generate_series(1, 300) n",
+        ),
     ];
     for (what, sql) in jobs {
         let db = Database::migrated().await;
@@ -539,7 +577,10 @@ async fn a_worker_that_can_do_nothing_is_idle() {
         let locker = db.client().await;
         locker.batch_execute(sql).await.unwrap();
         if what == "locked row" {
-            locker.batch_execute("begin; select from graphile_worker._private_jobs for update").await.unwrap();
+            locker
+                .batch_execute("begin; select from graphile_worker._private_jobs for update")
+                .await
+                .unwrap();
         }
         let options = options(&db)
             .database_url(url)
@@ -577,7 +618,13 @@ async fn a_slow_payload_delays_only_its_own_job() {
     let mut times = Vec::new();
     for _ in 0..3 {
         let id = reports.next().await.id();
-        let what = if id == large { "large" } else if id == queued { "queued" } else { "other" };
+        let what = if id == large {
+            "large"
+        } else if id == queued {
+            "queued"
+        } else {
+            "other"
+        };
         times.push((what, start.elapsed()));
     }
     println!("slow payload: {times:?} {other}");
@@ -625,12 +672,17 @@ async fn a_scheduled_job_starts_in_time_beside_forbidden_ones() {
 #[tokio::test]
 async fn many_levels_of_due_jobs_are_done_at_once() {
     let db = Database::migrated().await;
-    db.client().await
-        .batch_execute("select graphile_worker.add_job('quick', '{}', priority := n) from generate_series(1, 2000) as n")
+    db.client()
+        .await
+        .batch_execute(
+            "select graphile_worker.add_job('quick', '{}', priority := n) from generate_series(1, 2000) as n",
+        )
         .await
         .unwrap();
     let mut reports = Reports::new();
-    let options = options(&db).poll_interval(Duration::from_secs(20)).define_raw_job("quick", reports.task(|_| async {}));
+    let options = options(&db)
+        .poll_interval(Duration::from_secs(20))
+        .define_raw_job("quick", reports.task(|_| async {}));
     let worker = Running::start(options).await;
     let start = Instant::now();
     for _ in 0..2000 {
@@ -645,7 +697,8 @@ async fn many_levels_of_due_jobs_are_done_at_once() {
 #[tokio::test]
 async fn a_due_job_behind_many_levels_starts() {
     let db = Database::migrated().await;
-    db.client().await
+    db.client()
+        .await
         .batch_execute(
             "select graphile_worker.add_job('quick', '{}', run_at := now() + interval '1 day', priority := n)
              from generate_series(1, 700) as n",
@@ -663,4 +716,39 @@ async fn a_due_job_behind_many_levels_starts() {
         assert!(start.elapsed() < Duration::from_secs(2));
     }
     worker.stop().await.unwrap();
+}
+
+/// The job of a lost claim is locked by another transaction: returning it must not hold up everything else.
+#[tokio::test]
+async fn a_lost_claim_whose_row_is_blocked_delays_only_itself() {
+    let db = Database::migrated().await;
+    let (proxy, url) = Proxy::before(&db.direct_url());
+    let locker = db.client().await;
+    let mut reports = Reports::new();
+    let options = options(&db)
+        .database_url(url)
+        .poll_interval(Duration::from_millis(300))
+        .define_raw_job("quick", reports.task(|_| async {}));
+    let worker = Running::start(options).await;
+    let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
+    until_held(&direct, &mut reports).await;
+    locker.batch_execute("begin").await.unwrap();
+    proxy.lose_answer_with("lost-marker");
+    let lost = direct
+        .add_raw_job("quick", json!({"text": "lost-marker"}), spec().queue_name("q"))
+        .await
+        .unwrap()
+        .id();
+    while proxy.lost_answers() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let sql = "select locked_by is not null from graphile_worker._private_jobs where id = $1 for update";
+    let was_claimed: bool = locker.query_one(sql, &[&lost]).await.unwrap().get(0);
+    let other = direct.add_raw_job("quick", json!({}), spec()).await.unwrap().id();
+    let begun = tokio::time::timeout(SOON, reports.next()).await;
+    println!("blocked row of a lost claim: {other} began: {}, still claimed: {was_claimed}", begun.is_ok());
+    locker.batch_execute("commit").await.unwrap();
+    wait_until_empty(&direct).await;
+    worker.handle.abort();
+    assert!(begun.is_ok(), "nothing starts");
 }
