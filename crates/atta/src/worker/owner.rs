@@ -568,7 +568,7 @@ impl Owner {
                 self.promoting -= 1;
                 self.on_left(lane, left);
             }
-            Ok(Errand::ClearedUp(Ok(found))) => self.on_cleared_up(found),
+            Ok(Errand::ClearedUp(Ok((found, blocked)))) => self.on_cleared_up(found, blocked),
             Ok(Errand::ClearedUp(Err(error))) => self.on_claim_error(error, Claims::Durable),
             Ok(Errand::Refreshed(times)) => self.on_refreshed(times),
             // Nothing in a lane panics; if it does, nobody knows what it had claimed.
@@ -643,8 +643,12 @@ impl Owner {
         !self.is_in_doubt() && !self.shared.leave.is_cancelled() && !self.lost_at.is_some_and(is_late)
     }
 
-    fn on_cleared_up(&mut self, found: usize) {
-        let is_last = self.doubt != Doubt::Now && found == 0;
+    fn on_cleared_up(&mut self, found: usize, blocked: usize) {
+        if blocked > 0 {
+            // Looked for again later, by this worker or, if it ends, by others.
+            self.lost_at = Some(Instant::now());
+        }
+        let is_last = self.doubt != Doubt::Now && found + blocked == 0;
         self.doubt = match is_last || self.shutdown.has_begun() || self.lost_at.is_none() {
             true => Doubt::No,
             false => Doubt::Later(Instant::now() + self.shared.recovery_threshold),
