@@ -82,6 +82,16 @@ impl Batches {
         self.settling.remove(&lane).map(|settling| settling.finished).unwrap_or_default()
     }
 
+    /// How many jobs have ended while their batch is being settled, and so have no slot.
+    pub(super) fn ended_while_settling(&self) -> usize {
+        self.settling.values().map(|settling| settling.finished.len()).sum()
+    }
+
+    /// The jobs of batches that are being settled, or claimed anew.
+    pub(super) fn settling_ids(&self) -> impl Iterator<Item = i64> + '_ {
+        self.settling.values().flat_map(|settling| &settling.jobs).map(|job| job.id)
+    }
+
     /// When the settlements began that are being written.
     pub(super) fn settling_since(&self) -> impl Iterator<Item = Instant> + '_ {
         self.settling.values().map(|settling| settling.since)

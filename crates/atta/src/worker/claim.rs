@@ -25,6 +25,7 @@ pub(crate) struct Claimable {
     pub(crate) bytes: usize,
     /// The owner's count of what it had to forget, when this was sent.
     pub(crate) epoch: u64,
+    pub(crate) sent_at: Instant,
 }
 
 /// What a durable claim brought.

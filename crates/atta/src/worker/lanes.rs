@@ -44,8 +44,8 @@ pub(super) enum Errand {
     Held { lane: u64, picked: Result<usize>, left: Left },
     /// Claimed jobs of this lane anew, whose connection was lost.
     Promoted { lane: u64, left: Left },
-    /// Gave back what a claim in doubt may have taken: so many jobs.
-    ClearedUp(Result<usize>),
+    /// Gave back what a claim in doubt may have taken: so many jobs, and so many that others keep locked.
+    ClearedUp(Result<(usize, usize)>),
     /// Since when running jobs are locked, after old locks were renewed.
     Refreshed(Times),
 }

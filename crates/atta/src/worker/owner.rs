@@ -141,6 +141,8 @@ pub(super) struct Owner {
     durable: Source,
     /// Every due job that is claimed durably and is more urgent than this has been claimed, as far as is known.
     durable_known_to: Order,
+    /// When each claim that is under way was sent.
+    durable_in_flight: Vec<Instant>,
     /// Jobs may have come in that are more urgent than those that wait.
     is_hinted: bool,
     /// When a release may count as such a hint again.
@@ -236,6 +238,7 @@ impl Owner {
             durable: Source { more: true, ..Source::default() },
             durable_known_to: NOTHING,
             returning: HashMap::new(),
+            durable_in_flight: Vec::new(),
             is_hinted: false,
             freed_hint_at: None,
             durable_epoch: 0,
@@ -318,14 +321,16 @@ impl Owner {
         if self.shared.leave.is_cancelled() {
             return;
         }
-        if matches!(self.doubt, Doubt::Again(Some(until)) if until <= now && !self.lanes.is_empty()) {
+        if matches!(self.doubt, Doubt::Again(Some(until)) if until <= now && self.lanes.len() > self.promoting)
+        {
             self.doubt = Doubt::Later(now + self.shared.recovery_threshold);
         }
         if self.is_in_doubt() {
-            // Only when no lane is away is everything known that this worker has.
-            if self.lanes.is_empty() && self.durable.not_before.is_none_or(|time| time <= now) {
+            // Only when no lane is away is everything known that this worker has. Those that claim lost jobs anew may be away for
+            // long, and what they claim is known.
+            if self.lanes.len() == self.promoting && self.durable.not_before.is_none_or(|time| time <= now) {
                 let known = self.running.keys().copied();
-                let known = known.chain(self.releases.ids()).collect();
+                let known = known.chain(self.releases.ids()).chain(self.batches.settling_ids()).collect();
                 self.lanes.spawn(lanes::clear_up(self.shared.clone(), known));
                 if self.doubt != Doubt::Now {
                     self.doubt = Doubt::Again(None);
@@ -358,7 +363,8 @@ impl Owner {
             self.send_holding(now, before);
         }
         self.open_list(now);
-        let is_quiet = !self.has_more() && self.durable.away + self.held.away == 0;
+        let is_asking = self.durable.more || self.has_freed || (self.holds() && self.scan.is_asking());
+        let is_quiet = !is_asking && self.durable.away + self.held.away == 0;
         if self.due_unknown && is_quiet {
             self.due_unknown = false;
             self.look.notify_one();
@@ -436,6 +442,7 @@ impl Owner {
         self.reserved += wanted.count;
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.durable.away += 1;
+        self.durable_in_flight.push(wanted.sent_at);
         self.durable_sent_at.get_or_insert(now);
         self.lanes.spawn(lanes::claim_durably(self.shared.clone(), wanted));
     }
@@ -476,9 +483,14 @@ impl Owner {
         self.holds() && !self.is_held_up() && self.has_free_slot()
     }
 
+    /// Jobs that have ended and wait for the settlement of their batch have no slot.
+    fn in_slots(&self) -> usize {
+        self.running.len().saturating_sub(self.batches.ended_while_settling())
+    }
+
     /// Durable jobs that only wait in the list take no slot.
     fn has_free_slot(&self) -> bool {
-        self.running.len().saturating_sub(self.list.durable_waiting()) < self.shared.slots
+        self.in_slots().saturating_sub(self.list.durable_waiting()) < self.shared.slots
     }
 
     /// Lanes whose settlement takes so long that others may hold instead of them.
@@ -518,14 +530,14 @@ impl Owner {
         }
         let fitting = (bytes as f64 / self.payload_bytes.max(1.0)) as usize;
         let (count, unqueued) = (count.min(fitting).max(1), self.durable_tasks.clone());
-        Some(Claimable { count, unqueued, before, bytes, epoch: self.durable_epoch })
+        Some(Claimable { count, unqueued, before, bytes, epoch: self.durable_epoch, sent_at: now })
     }
 
     /// As many jobs as there is room for, and none before half of the local queue has gone, since few at a time cost almost
     /// as much as many.
     fn room(&self) -> usize {
         let ahead = self.plan.local_queue_size();
-        let room = (self.shared.slots + ahead).saturating_sub(self.running.len() + self.reserved);
+        let room = (self.shared.slots + ahead).saturating_sub(self.in_slots() + self.reserved);
         // Two claims at a time are quicker than one for all.
         let most = self.shared.slots.max(ahead / 2);
         if room > ahead / 2 { room.min(most) } else { 0 }
@@ -543,7 +555,10 @@ impl Owner {
             Ok(Errand::Durable { wanted, claimed }) => {
                 self.durable.away -= 1;
                 self.reserved -= wanted.count;
-                self.durable_sent_at = (self.durable.away > 0).then(Instant::now);
+                let index = self.durable_in_flight.iter().position(|sent_at| *sent_at == wanted.sent_at);
+                index.map(|index| self.durable_in_flight.swap_remove(index));
+                // One that takes long stays late, whatever the others do.
+                self.durable_sent_at = self.durable_in_flight.iter().min().copied();
                 match claimed {
                     Ok(claimed) => self.on_claimed(&wanted, claimed),
                     Err(error) => self.on_claim_error(error, Claims::Durable),
@@ -566,7 +581,7 @@ impl Owner {
                 self.promoting -= 1;
                 self.on_left(lane, left);
             }
-            Ok(Errand::ClearedUp(Ok(found))) => self.on_cleared_up(found),
+            Ok(Errand::ClearedUp(Ok((found, blocked)))) => self.on_cleared_up(found, blocked),
             Ok(Errand::ClearedUp(Err(error))) => self.on_claim_error(error, Claims::Durable),
             Ok(Errand::Refreshed(times)) => self.on_refreshed(times),
             // Nothing in a lane panics; if it does, nobody knows what it had claimed.
@@ -641,8 +656,12 @@ impl Owner {
         !self.is_in_doubt() && !self.shared.leave.is_cancelled() && !self.lost_at.is_some_and(is_late)
     }
 
-    fn on_cleared_up(&mut self, found: usize) {
-        let is_last = self.doubt != Doubt::Now && found == 0;
+    fn on_cleared_up(&mut self, found: usize, blocked: usize) {
+        if blocked > 0 {
+            // Looked for again later, by this worker or, if it ends, by others.
+            self.lost_at = Some(Instant::now());
+        }
+        let is_last = self.doubt != Doubt::Now && found + blocked == 0;
         self.doubt = match is_last || self.shutdown.has_begun() || self.lost_at.is_none() {
             true => Doubt::No,
             false => Doubt::Later(Instant::now() + self.shared.recovery_threshold),
@@ -879,14 +898,24 @@ impl Owner {
     /// that was taken from us while we were silent, and that we have claimed again since.
     fn on_durable_finished(&mut self, finished: Finished) {
         let id = finished.job.id;
+        let is_exact = self.shared.slots == 1 && finished.job.job_queue_id.is_some();
+        if is_exact {
+            // Whatever became of its claim: it has ended.
+            self.list.open_to(NOTHING);
+            self.list.unshut();
+        }
         if !self.running.get(&id).is_some_and(|running| Arc::ptr_eq(&running.job, &finished.job)) {
             return;
         }
-        if self.shared.slots == 1 && finished.job.job_queue_id.is_some() {
+        // A release that waits for others by choice is not waited for.
+        let is_delayed = match finished.outcome {
+            Outcome::Completed => !self.plan.complete_job_batch_delay.is_zero(),
+            Outcome::Failed(_) => !self.plan.fail_job_batch_delay.is_zero(),
+            Outcome::Interrupted | Outcome::NotStarted => false,
+        };
+        if is_exact && !is_delayed {
             // The next job of its queue may be the most urgent one now.
             self.returning.insert(id, (NOTHING, Instant::now() + PATIENCE));
-            self.list.open_to(NOTHING);
-            self.list.unshut();
         }
         if let Some(waiting) = &mut self.renewing {
             waiting.push(finished);
@@ -989,7 +1018,7 @@ impl Owner {
             true => self.scan.hint(),
             false => self.scan.forget(),
         }
-        if self.running.len() + self.reserved >= self.shared.slots && self.plan.local_queue.is_none() {
+        if !self.has_free_slot() && self.plan.local_queue.is_none() {
             self.forget_durable(NOTHING);
         }
         if self.may_hold() && self.held.away == 0 {
@@ -1000,7 +1029,9 @@ impl Owner {
     /// While nothing waits to start, it costs nothing to wait for the answers of both kinds of claims: what comes in together
     /// then starts in its order.
     fn forget_if_idle(&mut self) -> bool {
-        let is_idle = self.list.first().is_none();
+        // A claim that is under way would become worthless, and what it brings would wait for the next one. With hints that come
+        // more often than answers, nothing would ever start.
+        let is_idle = self.list.first().is_none() && !self.scan.is_scanning() && self.durable.away == 0;
         if is_idle && self.durable_known_to > NOTHING {
             self.known_to_before = Some((self.durable_known_to, self.durable_epoch));
             self.forget_durable(NOTHING);

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::lanes::SLOW;
 use crate::Job;
 use crate::job::Order;
 
@@ -45,6 +46,9 @@ const OVERLAP: TimeDelta = TimeDelta::milliseconds(100);
 /// More levels than this are not remembered: those that brought nothing for the longest time are forgotten. If they have
 /// jobs, the next search finds them again.
 const MOST_LEVELS: usize = 256;
+
+/// So many levels a search finds in one gap at the most: see `find_levels.sql`.
+const FOUND_AT_ONCE: usize = 16;
 
 /// Before every job.
 pub(crate) const NOTHING: Order = (i16::MIN, DateTime::<Utc>::MIN_UTC, i64::MIN);
@@ -173,6 +177,8 @@ pub(crate) struct Scan {
     has_gaps: bool,
     /// Gaps are searched only if the jobs that were announced are not all found without.
     awaits_announced: bool,
+    /// What the last search did not reach. A search goes on from there, so that it ends, however many levels there are.
+    rest_gaps: Vec<Gap>,
     /// Nothing was forgotten since all gaps were last searched.
     is_known: bool,
     /// A pick is on its way and has not been answered: the next begins where it ends.
@@ -182,9 +188,9 @@ pub(crate) struct Scan {
     /// Jobs that became free while it was on its way, and that it may have passed by as locked.
     freed_meanwhile: Vec<Arc<Job>>,
     /// Picks that were answered and whose jobs are still being read: the most urgent job of each batch.
-    undelivered: Vec<(u64, Order)>,
+    undelivered: Vec<(u64, Order, Instant)>,
     /// Jobs that were picked and not begun, by the batch that is about to free them.
-    letting_go: Vec<(u64, Vec<Arc<Job>>)>,
+    letting_go: Vec<(u64, Instant, Vec<Arc<Job>>)>,
     /// The last pick of each kind asked only for jobs that are more urgent than this.
     limited_to: [Order; 2],
     /// The last pick brought all that it asked for.
@@ -202,6 +208,7 @@ impl Scan {
             levels: BTreeMap::new(),
             has_gaps: true,
             awaits_announced: false,
+            rest_gaps: Vec::new(),
             is_known: false,
             is_scanning: false,
             is_stale: false,
@@ -221,6 +228,7 @@ impl Scan {
             return;
         }
         self.tasks = tasks.to_vec();
+        self.rest_gaps.clear();
         self.levels.retain(|key, _| tasks.contains(&key.task_identifier));
         self.forget();
     }
@@ -228,6 +236,11 @@ impl Scan {
     /// Whether the last pick brought all that it asked for.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
+    }
+
+    /// Whether a pick is under way that has not been answered.
+    pub(crate) fn is_scanning(&self) -> bool {
+        self.is_scanning
     }
 
     /// What the last picks were limited to.
@@ -273,18 +286,28 @@ impl Scan {
 
     /// Whether there is something to ask for.
     pub(crate) fn has_more(&self) -> bool {
+        self.is_asking() || [Kind::Plain, Kind::Flagged].into_iter().any(|kind| self.owes_start(kind))
+    }
+
+    /// The same without what is owed from the start, which may be due much later.
+    pub(crate) fn is_asking(&self) -> bool {
         self.has_gaps
             || self.awaits_announced
+            || !self.rest_gaps.is_empty()
             || self.limited_to() < EVERYTHING
             || !self.letting_go.is_empty()
             || self.levels.values().any(Level::is_asked)
-            || self.starts.iter().any(|start| start.is_owed)
+    }
+
+    /// Without levels there is nothing to begin at the start of.
+    fn owes_start(&self, kind: Kind) -> bool {
+        self.starts[kind as usize].is_owed && self.levels.keys().any(|key| key.kind == kind)
     }
 
     /// Whether a pick of jobs that are more urgent than `before` can be sent now, and has something to ask for.
     pub(crate) fn may_send(&self, now: Instant, before: Order) -> bool {
         let wants_levels = |(key, level): (&LevelKey, &Level)| level.is_asked() && key.priority <= before.0;
-        let is_due = self.has_gaps || self.levels.iter().any(wants_levels);
+        let is_due = self.has_gaps || !self.rest_gaps.is_empty() || self.levels.iter().any(wants_levels);
         !self.is_scanning && (is_due || self.start_kind(now).is_some())
     }
 
@@ -307,6 +330,7 @@ impl Scan {
     pub(crate) fn next_timer(&self, now: Instant) -> Option<Instant> {
         let kinds = [Kind::Plain, Kind::Flagged];
         let times = kinds.into_iter().filter_map(|kind| self.start_at(kind));
+        let times = times.chain(self.undelivered.iter().map(|(_, _, since)| *since + SLOW));
         times.filter(|time| *time > now).min()
     }
 
@@ -317,8 +341,11 @@ impl Scan {
         }
         let levels = self.levels.iter();
         let known = levels.filter_map(|(key, level)| level.known_to.map(|known| known.order(key.priority)));
-        let undelivered = self.undelivered.iter().map(|(_, first)| before(*first));
-        let free_soon = self.letting_go.iter().flat_map(|(_, jobs)| jobs).chain(&self.freed_meanwhile);
+        let undelivered = self.undelivered.iter().filter(|(_, _, since)| since.elapsed() < SLOW);
+        let undelivered = undelivered.map(|(_, first, _)| before(*first));
+        // A settlement that takes long delays nothing but its own jobs.
+        let free_soon = self.letting_go.iter().filter(|(_, since, _)| since.elapsed() < SLOW);
+        let free_soon = free_soon.flat_map(|(_, _, jobs)| jobs).chain(&self.freed_meanwhile);
         let free_soon = free_soon.map(|job| before(job.order()));
         known.chain(undelivered).chain(free_soon).fold(self.limited_to(), Order::min)
     }
@@ -327,7 +354,8 @@ impl Scan {
     pub(crate) fn send(&mut self, now: Instant, count: usize, before: Order) -> Request {
         let kind = self.urgent_kind(before).or_else(|| self.start_kind(now)).unwrap_or(Kind::Plain);
         let from_start = self.may_start(kind, now);
-        let gaps = if std::mem::take(&mut self.has_gaps) { self.gaps() } else { Vec::new() };
+        let rest = std::mem::take(&mut self.rest_gaps);
+        let gaps = if std::mem::take(&mut self.has_gaps) { self.gaps() } else { rest };
         let (mut levels, mut uses_position) = (Vec::new(), false);
         for (key, level) in &mut self.levels {
             let is_asked = from_start || level.is_asked();
@@ -354,7 +382,7 @@ impl Scan {
     /// A pick was answered; its jobs are still to be decoded.
     pub(crate) fn on_seen(&mut self, batch: u64, request: &Request, seen: Seen) {
         let now = Instant::now();
-        self.undelivered.extend(seen.first.map(|first| (batch, first)));
+        self.undelivered.extend(seen.first.map(|first| (batch, first, now)));
         self.is_scanning = false;
         let total: usize = seen.levels.iter().map(|(count, _)| count).sum();
         self.is_full = total >= request.count;
@@ -387,6 +415,7 @@ impl Scan {
         }
         self.is_known |= !request.gaps.is_empty() && !self.is_stale;
         self.is_stale = false;
+        self.rest_gaps.extend(rest_of(&request.gaps, &seen.found));
         self.add_levels(seen.found, now);
         let freed = std::mem::take(&mut self.freed_meanwhile);
         self.rewind(&freed);
@@ -394,7 +423,7 @@ impl Scan {
 
     /// The jobs of a pick are read, and wait to start.
     pub(crate) fn on_delivered(&mut self, batch: u64) {
-        self.undelivered.retain(|(of, _)| *of != batch);
+        self.undelivered.retain(|(of, _, _)| *of != batch);
     }
 
     /// A pick failed, and nothing is known of what it has seen.
@@ -412,14 +441,14 @@ impl Scan {
     /// A batch is about to free these jobs, which were picked and not begun. Until it has, no pick can find them.
     pub(crate) fn begin_letting_go(&mut self, batch: u64, jobs: Vec<Arc<Job>>) {
         if !jobs.is_empty() {
-            self.letting_go.push((batch, jobs));
+            self.letting_go.push((batch, Instant::now(), jobs));
         }
     }
 
     /// The batch is gone, and what it let go is free. Returns the most urgent of those whose tasks are no longer held.
     pub(crate) fn end_letting_go(&mut self, batch: u64) -> Option<Order> {
-        let gone = self.letting_go.extract_if(.., |(of, _)| *of == batch);
-        let jobs: Vec<Arc<Job>> = gone.flat_map(|(_, jobs)| jobs).collect();
+        let gone = self.letting_go.extract_if(.., |(of, _, _)| *of == batch);
+        let jobs: Vec<Arc<Job>> = gone.flat_map(|(_, _, jobs)| jobs).collect();
         let is_foreign = |job: &&Arc<Job>| !self.tasks.contains(&job.task_identifier);
         let foreign = jobs.iter().filter(is_foreign).map(|job| job.order()).min();
         if self.is_scanning {
@@ -446,14 +475,14 @@ impl Scan {
     }
 
     fn add_levels(&mut self, found: Vec<LevelKey>, now: Instant) {
-        // Between those that were found there may be more.
-        self.has_gaps |= !found.is_empty();
         for key in found.into_iter().filter(|key| self.tasks.contains(&key.task_identifier)) {
             let (position, known_to) = (Position::START, Some(Position::START));
             self.levels.entry(key).or_insert(Level { position, known_to, is_wanted: true, brought_at: now });
         }
+        // Those that are asked for may have jobs.
         while self.levels.len() > MOST_LEVELS {
-            let oldest = self.levels.iter().min_by_key(|(_, level)| level.brought_at);
+            let idle = self.levels.iter().filter(|(_, level)| !level.is_asked());
+            let oldest = idle.min_by_key(|(_, level)| level.brought_at);
             let Some(key) = oldest.map(|(key, _)| key.clone()) else { return };
             self.levels.remove(&key);
         }
@@ -511,6 +540,23 @@ impl Scan {
         }
         gaps
     }
+}
+
+/// The parts of gaps in which a search did not get to the end.
+fn rest_of(gaps: &[Gap], found: &[LevelKey]) -> Vec<Gap> {
+    let rest = gaps.iter().filter_map(|gap| {
+        let is_inside = |key: &&LevelKey| {
+            let priority = i32::from(key.priority);
+            key.kind == gap.kind
+                && key.task_identifier == gap.task_identifier
+                && gap.after < priority
+                && priority < gap.before
+        };
+        let inside = found.iter().filter(is_inside).map(|key| i32::from(key.priority));
+        let (count, last) = (inside.clone().count(), inside.max()?);
+        (count >= FOUND_AT_ONCE).then(|| Gap { after: last, ..gap.clone() })
+    });
+    rest.collect()
 }
 
 /// Right before this job.

@@ -212,7 +212,8 @@ async fn add_at(client: &Client, count: i64, priority: i16, flags: &str, run_at:
 }
 
 async fn entries_read(client: &Client) -> i64 {
-    let sql = "select idx_tup_read from pg_stat_user_indexes where indexrelname = '_atta_jobs_task_index'";
+    let sql = "select sum(idx_tup_read)::bigint from pg_stat_user_indexes
+               where indexrelname in ('_atta_jobs_task_index', '_atta_jobs_flagged_index')";
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 

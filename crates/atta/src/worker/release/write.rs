@@ -99,18 +99,20 @@ pub(super) fn without_what_is_refused(mut one: Finished, error: &Error) -> Finis
     one
 }
 
-/// Gives back what was claimed for us by a statement whose answer was lost, and says how many jobs that were.
-pub(crate) async fn return_unknown(shared: &Shared, known: &[i64]) -> Result<usize> {
+/// Gives back what was claimed for us by a statement whose answer was lost, and says how many jobs that were, and how
+/// many others keep locked.
+pub(crate) async fn return_unknown(shared: &Shared, known: &[i64]) -> Result<(usize, usize)> {
     let client = pool::get(&shared.lane_pool, "returning jobs of a lost claim").await?;
     let parameters: [(&(dyn ToSql + Sync), Type); 2] =
         [(&&*shared.worker_id, Type::TEXT), (&known, Type::INT8_ARRAY)];
     let rows = shared.query(&client, &shared.sql.return_unknown, &parameters).await;
     let rows = rows.map_err(|error| Error::database("returning jobs of a lost claim", error))?;
-    let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
-    if !ids.is_empty() {
+    let (returned, blocked): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.get(1));
+    if !returned.is_empty() {
+        let ids: Vec<i64> = returned.iter().map(|row| row.get(0)).collect();
         tracing::warn!(jobs = ?ids, "the answer to a claim was lost; its jobs are given back");
     }
-    Ok(ids.len())
+    Ok((returned.len(), blocked.len()))
 }
 
 /// Failures as columns, an entry a job.

@@ -70,8 +70,7 @@ fn a_level_that_was_found_is_unknown_until_it_is_read() {
     assert_eq!(scan.known_to(), Position::START.order(3));
     let request = scan.send(Instant::now(), 10, EVERYTHING);
     assert_eq!(priorities(&request), [3]);
-    let gaps: Vec<_> = request.gaps.iter().map(|gap| (gap.after, gap.before)).collect();
-    assert_eq!(gaps, [(-32769, 3), (3, 32768), (-32769, 32768)], "around the level that is known");
+    assert!(request.gaps.is_empty(), "the gaps were searched to their end");
     answer(&mut scan, 2, &request, &[None]);
     assert_eq!(scan.known_to(), EVERYTHING);
 }
