@@ -1,7 +1,7 @@
 //! What the worker must survive: its own death, that of others, lost connections, a server that restarts, a pooler,
 //! and everything else in which queues on PostgreSQL are known to go wrong.
 
-mod attack;
+mod liveness;
 mod beating;
 mod blocking;
 mod blocked;

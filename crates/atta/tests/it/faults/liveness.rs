@@ -1,4 +1,4 @@
-//! Attacks on the order of jobs: states in which jobs are due, a slot is free, and nothing starts.
+//! Liveness: jobs are due, a slot is free, and nothing may keep them from starting; and a worker that can do nothing is idle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
