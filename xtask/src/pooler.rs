@@ -37,6 +37,8 @@ const SKIPPED_IN_TRANSACTION_MODE: &[(&str, &str)] = &[
     ("faults::waking::notices_of_other_schemas", "the same"),
     ("plans::dead_rows_at_the_head_are_walked_over_seldom_by", "the same"),
     ("worker::utils::a_prepared_add_works_on", "is about prepared statements"),
+    ("worker::order::an_urgent_job_does_not_wait_for_a_drain", "without LISTEN a poll finds the job"),
+    ("worker::order::fast_urgent_jobs_go_before_slow_ones", "the same"),
 ];
 
 pub(crate) fn run_alone() -> Result {
