@@ -40,7 +40,7 @@ pub enum Mode {
     Latency,
     /// Adds jobs of the task `ping` that are due in a second.
     Late,
-    /// Adds jobs of the task `noop` one by one at a steady rate for so many seconds, and measures the server's CPU.
+    /// Adds jobs of the task `noop` one by one at a steady rate for that number of seconds, and measures the server's CPU.
     Cost,
 }
 

@@ -90,7 +90,7 @@ mod tests {
 
     const THRESHOLD: Duration = Duration::from_secs(30);
 
-    /// A heartbeat as the table below has it: sent and answered so many seconds after the start, by this server.
+    /// A heartbeat as the table below has it: sent and answered that number of seconds after the start, by this server.
     type Sent = (u64, u64, i64, bool);
 
     fn after(start: Instant, seconds: u64) -> Instant {

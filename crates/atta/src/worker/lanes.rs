@@ -27,7 +27,7 @@ pub(super) const HOLDING_LANES: usize = 3;
 /// stay open as long as its statement takes.
 pub(super) const SLOW_LANES: usize = 3;
 
-/// After so long a settlement takes long.
+/// A settlement that takes longer than this counts as slow.
 pub(super) const SLOW: Duration = Duration::from_secs(1);
 
 /// All lanes may be away at once.
@@ -44,7 +44,7 @@ pub(super) enum Errand {
     Held { lane: u64, picked: Result<usize>, left: Left },
     /// Claimed jobs of this lane anew, whose connection was lost.
     Promoted { lane: u64, left: Left },
-    /// Gave back what a claim in doubt may have taken: so many jobs, and so many that others keep locked.
+    /// Returned what a claim with a lost reply may have taken: the number of jobs, and of those that others keep locked.
     ClearedUp(Result<(usize, usize)>),
     /// Since when running jobs are locked, after old locks were renewed.
     Refreshed(Times),
