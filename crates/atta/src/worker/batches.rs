@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::hold::Settlement;
-use super::run::Finished;
+use super::run::{Finished, Outcome};
 use crate::Job;
 
 /// Jobs that a lane holds while they run.
 pub(super) struct Batch {
     pub(super) lane: u64,
     pub(super) jobs: Vec<Arc<Job>>,
+    /// Jobs of another batch, which has lost them. They run there.
+    pub(super) known: Vec<i64>,
     pub(super) finished: Vec<Finished>,
     pub(super) began: Instant,
     pub(super) settle: oneshot::Sender<Settlement>,
@@ -63,15 +65,17 @@ impl Batches {
         self.open.push(batch);
     }
 
-    /// Takes an open batch out, to be settled.
-    /// Those that were not begun are anybody's as soon as it is settled.
+    /// Takes an open batch out, to be settled. Those that were not begun, or were interrupted, are anybody's as soon as it is
+    /// settled.
     pub(super) fn begin_settling(&mut self, lane: u64, unstarted: &[Arc<Job>]) -> Option<Batch> {
         let index = self.open.iter().position(|batch| batch.lane == lane)?;
         let batch = self.open.swap_remove(index);
         let mut jobs = batch.jobs.clone();
-        if !unstarted.is_empty() {
-            let unstarted: HashSet<i64> = unstarted.iter().map(|job| job.id).collect();
-            jobs.retain(|job| !unstarted.contains(&job.id));
+        let is_returned = |one: &&Finished| matches!(one.outcome, Outcome::Interrupted | Outcome::NotStarted);
+        let returned = batch.finished.iter().filter(is_returned).map(|one| one.job.id);
+        let returned: HashSet<i64> = returned.chain(unstarted.iter().map(|job| job.id)).collect();
+        if !returned.is_empty() {
+            jobs.retain(|job| !returned.contains(&job.id));
         }
         self.settling.insert(lane, Settling { since: Instant::now(), jobs, finished: Vec::new() });
         Some(batch)
@@ -128,28 +132,49 @@ impl Batches {
 
     /// Those of these jobs that a lane of ours has already. Its connection was lost, or its end has not been noticed yet:
     /// the jobs are free in the database while they run here, or have just run.
-    pub(super) fn known(&self, jobs: &[Arc<Job>]) -> HashSet<i64> {
+    pub(super) fn known(&self, jobs: &[Arc<Job>]) -> HashMap<i64, Arc<Job>> {
         let settling = self.settling.values().map(|settling| &settling.jobs);
-        let mut known = HashSet::new();
+        let mut known = HashMap::new();
         for others in self.open.iter().map(|batch| &batch.jobs).chain(settling) {
             if overlap(jobs, others) {
-                known.extend(others.iter().map(|job| job.id));
+                known.extend(others.iter().map(|job| (job.id, job)));
             }
         }
         if known.is_empty() {
-            return known;
+            return HashMap::new();
         }
-        jobs.iter().map(|job| job.id).filter(|id| known.contains(id)).collect()
+        let id_and_job = |job: &Arc<Job>| Some((job.id, (*known.get(&job.id)?).clone()));
+        jobs.iter().filter_map(id_and_job).collect()
     }
 
-    /// Takes out what another lane of ours has. That lane will claim it anew, as soon as this pick lets go of it.
-    pub(super) fn take_known(&self, jobs: &mut Vec<Arc<Job>>) -> Vec<Arc<Job>> {
+    /// Takes out what another lane of ours has.
+    pub(super) fn take_known(&self, jobs: &mut Vec<Arc<Job>>) -> Known {
         let known = self.known(jobs);
         if known.is_empty() {
-            return Vec::new();
+            return Known::default();
         }
-        jobs.extract_if(.., |job| known.contains(&job.id)).collect()
+        let (mut untouched, mut changed) = (Vec::new(), Vec::new());
+        for job in jobs.extract_if(.., |job| known.contains_key(&job.id)) {
+            let is_untouched = known
+                .get(&job.id)
+                .is_some_and(|other| (other.attempts, other.revision) == (job.attempts, job.revision));
+            if is_untouched {
+                untouched.push(job.id);
+            } else {
+                changed.push(job);
+            }
+        }
+        Known { untouched, changed }
     }
+}
+
+/// Picked jobs that another batch of this worker has, and has lost.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Nobody has had them since.
+    pub(super) untouched: Vec<i64>,
+    /// They were given other work by their key, or others have run them. The other batch will notice, and they are free.
+    pub(super) changed: Vec<Arc<Job>>,
 }
 
 /// Whether they may have a job in common: quickly told, as ids mostly come in order.

@@ -67,9 +67,12 @@ pub(crate) struct Picked {
 }
 
 /// What became of held jobs; those in neither list were not begun.
+#[derive(Default)]
 pub(crate) struct Settlement {
     pub(crate) finished: Vec<Finished>,
     pub(crate) running: Vec<Arc<Job>>,
+    /// Jobs that another batch of this worker has and has lost. They become durable claims, which that batch takes over.
+    pub(crate) known: Vec<i64>,
 }
 
 /// What a lane should pick.
@@ -342,7 +345,8 @@ async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Res
     if !failures.ids.is_empty() {
         shared.query(client, &shared.sql.fail_held, &failures.parameters()).await.map_err(failed)?;
     }
-    let running: Vec<i64> = settlement.running.iter().map(|job| job.id).collect();
+    let running = settlement.running.iter().map(|job| job.id);
+    let running: Vec<i64> = running.chain(settlement.known.iter().copied()).collect();
     let mut locked_at = Times::new();
     if !running.is_empty() {
         let parameters: [(&(dyn ToSql + Sync), Type); 2] =

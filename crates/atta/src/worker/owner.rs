@@ -13,7 +13,7 @@
 //! in that order, and the owner opens it as far as both kinds of claims are known to have brought everything
 //! ([`Owner::open_list`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::backoff::Backoff;
-use super::batches::{Batch, Batches, Kept};
+use super::batches::{Batch, Batches, Kept, Known};
 use super::claim::{Claimable, Claimed};
 use super::hold::{self, Durations, News, Picked, Settlement, Size, Wanted};
 use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES, Left, SLOW, SLOW_LANES, Times};
@@ -755,7 +755,7 @@ impl Owner {
     /// runs, so the claim is returned; for a while no other is made, so that the lane that had the job can claim it anew. It
     /// may have done so already, and then this claim is the older one.
     fn give_back_known(&mut self, jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
-        let mut known = self.batches.known(&jobs);
+        let mut known: HashSet<i64> = self.batches.known(&jobs).into_keys().collect();
         let is_newer = |id: i64, time| {
             let running = self.running.get(&id).and_then(|running| running.locked_at);
             running.max(self.releases.locked_at(id)).is_some_and(|newer| Some(newer) >= time)
@@ -788,18 +788,18 @@ impl Owner {
         self.scan.on_delivered(lane);
         if self.shutdown.has_begun() {
             // Too late to begin them: the end of the transaction frees them.
-            let _ = settle.send(Settlement { finished: Vec::new(), running: Vec::new() });
+            let _ = settle.send(Settlement::default());
             return;
         }
         self.in_vain = Backoff::default();
         self.has_found = true;
         self.scan.begin_letting_go(lane, without_room);
-        let known = self.batches.take_known(&mut jobs);
-        self.scan.begin_letting_go(lane, known);
+        let Known { untouched, changed } = self.batches.take_known(&mut jobs);
+        self.scan.begin_letting_go(lane, changed);
         self.list.push_held(&jobs, lane);
         let (began, finished) = (Instant::now(), Vec::with_capacity(jobs.len()));
         let is_empty = jobs.is_empty();
-        self.batches.open(Batch { lane, jobs, finished, began, settle });
+        self.batches.open(Batch { lane, jobs, known: untouched, finished, began, settle });
         if is_empty {
             self.settle(lane);
         }
@@ -844,7 +844,8 @@ impl Owner {
         let promoted = |job: &Arc<Job>| (job.id, Running { job: job.clone(), locked_at: None });
         self.running.extend(running.iter().map(promoted));
         // The lane waits for this until it is done.
-        let _ = batch.settle.send(Settlement { finished: batch.finished, running });
+        let known = batch.known;
+        let _ = batch.settle.send(Settlement { finished: batch.finished, running, known });
     }
 
     fn on_settled(&mut self, picked: usize) {

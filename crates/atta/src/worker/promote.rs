@@ -29,7 +29,7 @@ pub(super) struct Unsettled {
 
 impl Unsettled {
     pub(super) fn new(settlement: Settlement, may_be_committed: bool) -> Unsettled {
-        let Settlement { mut finished, running } = settlement;
+        let Settlement { mut finished, running, .. } = settlement;
         // These are free already.
         finished.retain(|one| !matches!(one.outcome, Outcome::Interrupted | Outcome::NotStarted));
         Unsettled { finished, running, may_be_committed, backoff: Backoff::default() }

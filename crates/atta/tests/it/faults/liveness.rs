@@ -447,6 +447,74 @@ async fn a_lost_job_that_has_ended_has_no_slot() {
     assert!(begun.is_ok(), "job {other} does not start although the only slot is free");
 }
 
+/// A held job whose connection was lost is free in the database while it runs. Every pick of the same worker finds it, and
+/// keeps it locked while the worker wants to claim it anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn picks_of_its_own_do_not_keep_a_worker_from_claiming_a_lost_job_anew() {
+    if claims() == Claims::Durable {
+        return;
+    }
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = gate.clone();
+    let mut reports = Reports::new();
+    let gated = reports.task(move |_: WorkerContext| {
+        let opened = opened.clone();
+        async move { opened.acquire().await.unwrap().forget() }
+    });
+    let started = Arc::new(AtomicUsize::new(0));
+    let counted = started.clone();
+    let quick = move |_: WorkerContext| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { tokio::time::sleep(Duration::from_millis(fastrand::u64(0..5))).await }
+    };
+    let options = options(&db)
+        .concurrency(4)
+        .hold_budget(Duration::from_millis(500))
+        .define_raw_job("gated", gated)
+        .define_raw_job("load", quick)
+        .define_raw_job("quick", reports.task(|_| async {}));
+    let worker = Running::start(options).await;
+    let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
+    until_held(&direct, &mut reports).await;
+    let lost = direct.add_raw_job("gated", json!({}), spec()).await.unwrap().id();
+    assert_eq!(reports.next().await.id(), lost);
+    let terminated: i64 = client
+        .query_one(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity
+             where datname = current_database() and state = 'idle in transaction'",
+            &[],
+        )
+        .await
+        .unwrap()
+        .get(0);
+    assert!(terminated >= 1);
+    let (adder, start) = (direct.clone(), Instant::now());
+    let (mut added, mut claimed_after) = (0, None);
+    let sql = "select locked_by is not null from graphile_worker._private_jobs where id = $1";
+    let mut longest = Duration::ZERO;
+    let mut last = (start, 0);
+    while start.elapsed() < Duration::from_secs(6) && (claimed_after.is_none() || added < 1000) {
+        adder.add_raw_job("load", json!({}), spec()).await.unwrap();
+        added += 1;
+        if client.query_one(sql, &[&lost]).await.unwrap().get(0) {
+            claimed_after.get_or_insert(start.elapsed());
+        }
+        if started.load(Ordering::Relaxed) > last.1 {
+            last = (Instant::now(), started.load(Ordering::Relaxed));
+        }
+        longest = longest.max(last.0.elapsed());
+    }
+    println!("claimed anew after {claimed_after:?}; longest time without a start {longest:?}");
+    gate.add_permits(1);
+    wait_until_empty(&direct).await;
+    worker.stop().await.unwrap();
+    assert_eq!(started.load(Ordering::Relaxed), added, "each job starts once");
+    assert!(claimed_after.is_some(), "the job that was lost is not claimed anew");
+    assert!(longest < Duration::from_secs(1), "nothing started for {longest:?}");
+}
+
 /// After the only held task became slow, jobs that are scheduled start in time, not at the next poll.
 #[tokio::test]
 async fn a_scheduled_job_of_a_slow_task_starts_in_time() {
