@@ -4,149 +4,248 @@
 -- before this priority, run_at (null: after every time) and id.
 -- A payload that is stored in more than 2,000 bytes is returned as null, and read apart (read_payload.sql). The columns are
 -- read by their place.
+-- $10 how many jobs with flags of each task and priority are read at the most: those that are forbidden stay there, and a
+-- claim that reads all of them takes as long as there are many.
+-- $11 and $12 the task and priority of all jobs without a queue, as far as is known, or nulls; $13 and $14 the run_at and id up
+-- to which they were claimed, or nulls. Completed jobs stay in the index until a vacuum: with this, they are not read again.
 -- Locks the queues and jobs that it takes and skips those that are locked; never waits.
--- Jobs without a queue: jumps from priority to priority of each task along _atta_jobs_task_index and _atta_jobs_flagged_index,
--- and reads the first due jobs of each; if there is one priority of one task, it locks them as it reads. Queued jobs: if there are up to a hundred queues that have jobs, jumps from queue to
--- queue along _atta_jobs_queue_index and reads the first due job of each. Otherwise reads the first thousand due jobs of all
--- along jobs_main_index, priority by priority, and takes those that are the first of a free queue. Only if there are more due
--- jobs than that, and too few of those thousand could be taken, it visits all queues.
+-- Jobs without a queue: goes from priority to priority along _atta_jobs_task_index and _atta_jobs_flagged_index, and reads the
+-- first due jobs of each task, until there are enough. If only one task has jobs, of one priority and without flags, it locks
+-- them as it reads. Queued jobs: if there are up to a hundred queues that have jobs, jumps from queue to queue along
+-- _atta_jobs_queue_index and reads the first due job of each. Otherwise reads the first thousand due jobs of all along
+-- jobs_main_index, priority by priority, and takes those that are the first of a free queue. Only if there are more due jobs
+-- than that, and too few of those thousand could be taken, it visits all queues.
 with recursive task as materialized (
-  select task.id, task.identifier
+  select task.id, task.identifier, task.identifier = any ($6::text[]) as is_wanted
   from {schema}._private_tasks as task
   where task.identifier = any ($2::text[])
-), level (task_id, is_flagged, priority) as (
-  select task.id, flagged.is_so, -32769
+), other as materialized (
+  -- A job that is not of the known task and priority.
+  select
   from task
-  cross join (values (false), (true)) as flagged (is_so)
-  where task.identifier = any ($6::text[])
+  cross join lateral (
+    (
+      select
+      from {schema}._private_jobs as job
+      where job.locked_at is null
+        and job.attempts < job.max_attempts
+        and job.job_queue_id is null
+        and job.flags is null
+        and job.task_id = task.id
+        and job.priority < $12::smallint
+      order by job.priority, job.run_at, job.id
+      limit 1
+    )
+    union all
+    (
+      select
+      from {schema}._private_jobs as job
+      where job.locked_at is null
+        and job.attempts < job.max_attempts
+        and job.job_queue_id is null
+        and job.flags is null
+        and job.task_id = task.id
+        and job.priority > $12::smallint
+      order by job.priority, job.run_at, job.id
+      limit 1
+    )
+    union all
+    (
+      select
+      from {schema}._private_jobs as job
+      where job.locked_at is null
+        and job.attempts < job.max_attempts
+        and job.job_queue_id is null
+        and job.flags is null
+        and job.task_id = task.id
+        and job.priority = $12::smallint
+        and task.identifier <> $11::text
+      order by job.run_at, job.id
+      limit 1
+    )
+    union all
+    (
+      select
+      from {schema}._private_jobs as job
+      where job.locked_at is null
+        and job.attempts < job.max_attempts
+        and job.job_queue_id is null
+        and job.flags is not null
+        and job.task_id = task.id
+      order by job.priority, job.run_at, job.id
+      limit 1
+    )
+  ) as job
+  where task.is_wanted
+    and $11::text is not null
+  limit 1
+), level (priority) as (
+  select -32769
+  where $11::text is null or exists (select from other)
   union all
-  select level.task_id, level.is_flagged, next.priority::integer
+  -- Not materialized: those that nobody reads are not searched for.
+  select (
+    select min(next.priority)::integer
+    from task
+    cross join lateral (
+      (
+        select job.priority
+        from {schema}._private_jobs as job
+        where job.locked_at is null
+          and job.attempts < job.max_attempts
+          and job.job_queue_id is null
+          and job.flags is null
+          and job.task_id = task.id
+          and job.priority > level.priority
+        order by job.priority, job.run_at, job.id
+        limit 1
+      )
+      union all
+      (
+        select job.priority
+        from {schema}._private_jobs as job
+        where job.locked_at is null
+          and job.attempts < job.max_attempts
+          and job.job_queue_id is null
+          and job.flags is not null
+          and job.task_id = task.id
+          and job.priority > level.priority
+        order by job.priority, job.run_at, job.id
+        limit 1
+      )
+    ) as next
+    where task.is_wanted
+  )
   from level
-  cross join lateral (
-    (
-      select job.priority
-      from {schema}._private_jobs as job
-      where not level.is_flagged
-        and job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is null
-        and job.task_id = level.task_id
-        and job.priority > level.priority
-      order by job.priority, job.run_at, job.id
-      limit 1
-    )
-    union all
-    (
-      select job.priority
-      from {schema}._private_jobs as job
-      where level.is_flagged
-        and job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is not null
-        and job.task_id = level.task_id
-        and job.priority > level.priority
-      order by job.priority, job.run_at, job.id
-      limit 1
-    )
-  ) as next
-), levels as materialized (
-  select count(*) > 1 as are_many
-  from level
-  where level.priority >= -32768
+  -- Ends after the last one, which is null.
+  where level.priority < $7::smallint
+), single as materialized (
+  -- The only task and priority, if there is only one, without flags: as it is known, or as it is found.
+  select
+    task.id as task_id,
+    $12::smallint as priority,
+    coalesce($13::timestamptz, '-infinity') as after_run_at,
+    coalesce($14::bigint, 0) as after_id
+  from task
+  where task.is_wanted
+    and task.identifier = $11::text
+    and not exists (select from other)
+  union all
+  select min(here.task_id), min(here.priority)::smallint, '-infinity', 0
+  from (
+    select task.id as task_id, level.priority, job.has_flags
+    from (
+      select level.priority
+      from level
+      where level.priority >= -32768
+      limit 2
+    ) as level
+    cross join task
+    cross join lateral (
+      (
+        select false as has_flags
+        from {schema}._private_jobs as job
+        where job.locked_at is null
+          and job.attempts < job.max_attempts
+          and job.job_queue_id is null
+          and job.flags is null
+          and job.task_id = task.id
+          and job.priority = level.priority
+        order by job.run_at, job.id
+        limit 1
+      )
+      union all
+      (
+        select true
+        from {schema}._private_jobs as job
+        where job.locked_at is null
+          and job.attempts < job.max_attempts
+          and job.job_queue_id is null
+          and job.flags is not null
+          and job.task_id = task.id
+          and job.priority = level.priority
+        order by job.run_at, job.id
+        limit 1
+      )
+    ) as job
+    where task.is_wanted
+    limit 2
+  ) as here
+  having count(*) = 1 and not bool_or(here.has_flags)
 ), direct as materialized (
-  -- One task and priority: its first jobs are the first of all.
+  -- Its first jobs are the first of all.
   select job.id, job.priority, job.run_at, job.task_id
-  from level
+  from single
   cross join lateral (
-    select plain.id, plain.priority, plain.run_at, plain.task_id
-    from (
-      select job.id, job.priority, job.run_at, job.task_id
-      from {schema}._private_jobs as job
-      where not level.is_flagged
-        and not (select levels.are_many from levels)
-        and job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is null
-        and job.task_id = level.task_id
-        and job.priority = level.priority
-        and job.run_at <= coalesce($4::timestamptz, now())
-        and (job.priority, job.run_at, job.id)
-          < ($7::smallint, coalesce($8::timestamptz, 'infinity'), $9::bigint)
-      order by job.run_at, job.id
-      limit $5::bigint
-      for update skip locked
-    ) as plain
-    union all
-    select flagged.id, flagged.priority, flagged.run_at, flagged.task_id
-    from (
-      select job.id, job.priority, job.run_at, job.task_id
-      from {schema}._private_jobs as job
-      where level.is_flagged
-        and not (select levels.are_many from levels)
-        and job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is not null
-        and (job.flags ?| $3::text[]) is not true
-        and job.task_id = level.task_id
-        and job.priority = level.priority
-        and job.run_at <= coalesce($4::timestamptz, now())
-        and (job.priority, job.run_at, job.id)
-          < ($7::smallint, coalesce($8::timestamptz, 'infinity'), $9::bigint)
-      order by job.run_at, job.id
-      limit $5::bigint
-      for update skip locked
-    ) as flagged
+    select job.id, job.priority, job.run_at, job.task_id
+    from {schema}._private_jobs as job
+    where job.locked_at is null
+      and job.attempts < job.max_attempts
+      and job.job_queue_id is null
+      and job.flags is null
+      and job.task_id = single.task_id
+      and job.priority = single.priority
+      and (job.run_at, job.id) > (single.after_run_at, single.after_id)
+      and job.run_at <= coalesce($4::timestamptz, now())
+      and (job.priority, job.run_at, job.id)
+        < ($7::smallint, coalesce($8::timestamptz, 'infinity'), $9::bigint)
+    order by job.run_at, job.id
+    limit $5::bigint
+    for update skip locked
   ) as job
-  where level.priority between -32768 and $7::smallint
 ), candidate as materialized (
-  select job.place, job.priority, job.run_at, job.id
+  select job.place, level.priority, job.run_at, job.id
   from level
   cross join lateral (
-    (
-      select job.ctid as place, job.priority, job.run_at, job.id
-      from {schema}._private_jobs as job
-      where not level.is_flagged
-        and (select levels.are_many from levels)
-        and job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is null
-        and job.task_id = level.task_id
-        and job.priority = level.priority
-        and job.run_at <= coalesce($4::timestamptz, now())
-      order by job.run_at, job.id
-      -- More than are wanted: other claims may be about to take some of them.
-      limit 2 * $5::bigint + 100
-    )
-    union all
-    (
-      select job.ctid, job.priority, job.run_at, job.id
-      from {schema}._private_jobs as job
-      where level.is_flagged
-        and (select levels.are_many from levels)
-        and job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is not null
-        and (job.flags ?| $3::text[]) is not true
-        and job.task_id = level.task_id
-        and job.priority = level.priority
-        and job.run_at <= coalesce($4::timestamptz, now())
-      order by job.run_at, job.id
-      limit 2 * $5::bigint + 100
-    )
+    select job.place, job.run_at, job.id
+    from task
+    cross join lateral (
+      (
+        select job.ctid as place, job.run_at, job.id
+        from {schema}._private_jobs as job
+        where job.locked_at is null
+          and job.attempts < job.max_attempts
+          and job.job_queue_id is null
+          and job.flags is null
+          and job.task_id = task.id
+          and job.priority = level.priority
+          and job.run_at <= coalesce($4::timestamptz, now())
+        order by job.run_at, job.id
+        limit 2 * $5::bigint + 100
+      )
+      union all
+      (
+        select job.place, job.run_at, job.id
+        from (
+          select job.ctid as place, job.run_at, job.id, job.flags
+          from {schema}._private_jobs as job
+          where job.locked_at is null
+            and job.attempts < job.max_attempts
+            and job.job_queue_id is null
+            and job.flags is not null
+            and job.task_id = task.id
+            and job.priority = level.priority
+            and job.run_at <= coalesce($4::timestamptz, now())
+          order by job.run_at, job.id
+          limit $10::bigint
+        ) as job
+        where (job.flags ?| $3::text[]) is not true
+        limit 2 * $5::bigint + 100
+      )
+    ) as job
+    where task.is_wanted
+    order by job.run_at, job.id
   ) as job
-  where level.priority between -32768 and $7::smallint
+  where level.priority >= -32768
+    and not exists (select from single)
+  -- More than are wanted: other claims may be about to take some of them.
+  limit 2 * $5::bigint + 100
 ), unqueued as materialized (
   select job.id, job.priority, job.run_at, job.task_id
   from (
     select candidate.place
     from candidate
-    where (candidate.priority, candidate.run_at, candidate.id)
+    where (candidate.priority::smallint, candidate.run_at, candidate.id)
       < ($7::smallint, coalesce($8::timestamptz, 'infinity'), $9::bigint)
     order by candidate.priority, candidate.run_at, candidate.id
     -- A fence: jobs are locked in this order, one by one, until there are enough.

@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::Object;
+use tokio::sync::mpsc;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use super::Shared;
+use super::hold::{MANY, News};
 use super::scan::{LevelRequest, Request};
 use crate::job::{Flags, LAST_TIME, Order, Place, StoredTime};
 use crate::{Error, Job, Result};
@@ -23,9 +25,39 @@ pub(crate) struct Claimable {
     pub(crate) before: Order,
     /// For how many bytes of payloads there is room. One job is always claimed.
     pub(crate) bytes: usize,
+    /// Reads all jobs with flags, also if most of them are forbidden.
+    pub(crate) reads_all_flagged: bool,
+    /// The task and priority of all jobs without a queue, as far as is known.
+    pub(crate) level: Option<Level>,
     /// The owner's count of what it had to forget, when this was sent.
     pub(crate) epoch: u64,
     pub(crate) sent_at: Instant,
+}
+
+/// The jobs of one task and priority, without queues and flags.
+#[derive(Clone, Debug)]
+pub(crate) struct Level {
+    pub(crate) task_identifier: Arc<str>,
+    pub(crate) priority: i16,
+    /// Those up to this run_at and id were claimed. None: a claim reads them from the start.
+    pub(crate) position: Option<(DateTime<Utc>, i64)>,
+}
+
+impl Level {
+    /// The level of these jobs, if they all are of one, and the position after them.
+    pub(crate) fn of(jobs: &[Job]) -> Option<Level> {
+        let last = jobs.last()?;
+        let is_same = |job: &Job| {
+            job.task_identifier == last.task_identifier
+                && (job.priority, job.job_queue_id) == (last.priority, None)
+                && job.flags.is_none()
+        };
+        jobs.iter().all(is_same).then(|| Level {
+            task_identifier: last.task_identifier.clone(),
+            priority: last.priority,
+            position: Some((last.run_at, last.id)),
+        })
+    }
 }
 
 /// What a durable claim brought.
@@ -37,16 +69,32 @@ pub(crate) struct Claimed {
     pub(crate) without_room: Vec<Job>,
     pub(crate) asked_at: Instant,
     pub(crate) took: Duration,
+    /// Flags are forbidden, so there may be jobs that stay.
+    pub(crate) has_forbidden: bool,
 }
 
+/// So many jobs with flags, of each task and priority, a claim reads that does not read all of them.
+const FLAGGED_AT_ONCE: i64 = 1000;
+
 /// Claims due jobs durably: queued ones of all tasks, and of some tasks also those without a queue.
-pub(crate) async fn claim_jobs(shared: &Shared, client: &Object, wanted: &Claimable) -> Result<Claimed> {
+pub(crate) async fn claim_jobs(
+    shared: &Shared,
+    client: &Object,
+    wanted: &Claimable,
+    news: &mpsc::Sender<News>,
+) -> Result<Claimed> {
     let failed = |error| Error::database("claiming jobs", error);
     let forbidden = shared.forbidden_flags.now().await?;
     let now = shared.local_now();
     let limit = i64::try_from(wanted.count).unwrap_or(i64::MAX);
     let (priority, run_at, id) = bound(wanted.before);
-    let parameters: [(&(dyn ToSql + Sync), Type); 9] = [
+    let has_forbidden = !forbidden.is_empty();
+    let flagged = if has_forbidden && !wanted.reads_all_flagged { FLAGGED_AT_ONCE } else { i64::MAX };
+    let level = wanted.level.as_ref();
+    let (task, level_priority) =
+        (level.map(|level| &*level.task_identifier), level.map(|level| level.priority));
+    let (after_time, after_id) = level.and_then(|level| level.position).unzip();
+    let parameters: [(&(dyn ToSql + Sync), Type); 14] = [
         (&&*shared.worker_id, Type::TEXT),
         (&shared.task_identifiers, Type::TEXT_ARRAY),
         (&forbidden, Type::TEXT_ARRAY),
@@ -56,17 +104,27 @@ pub(crate) async fn claim_jobs(shared: &Shared, client: &Object, wanted: &Claima
         (&priority, Type::INT2),
         (&run_at, Type::TIMESTAMPTZ),
         (&id, Type::INT8),
+        (&flagged, Type::INT8),
+        (&task, Type::TEXT),
+        (&level_priority, Type::INT2),
+        (&after_time, Type::TIMESTAMPTZ),
+        (&after_id, Type::INT8),
     ];
     shared.prepare(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
     let asked_at = Instant::now();
     let rows = shared.query(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
     let took = asked_at.elapsed();
+    if rows.len() >= MANY {
+        // If the loop is gone, so are the jobs.
+        let _ = news.send(News::Answered(wanted.sent_at)).await;
+        tokio::task::yield_now().await;
+    }
     let jobs: Result<Vec<Job>, tokio_postgres::Error> = rows.iter().map(read_claimed).collect();
     let mut jobs = jobs.map_err(|error| Error::database("reading claimed jobs", error))?;
     // An UPDATE returns its rows in any order.
     jobs.sort_by_key(Job::order);
     let (jobs, without_room) = load_payloads(shared, client, jobs, wanted.bytes).await;
-    Ok(Claimed { jobs, without_room, asked_at, took })
+    Ok(Claimed { jobs, without_room, asked_at, took, has_forbidden })
 }
 
 /// The parameters for "only jobs before this".

@@ -43,7 +43,7 @@ const BEGIN_BY_INDEXES: &str = "begin isolation level read committed; set local 
      set local enable_seqscan = off; set local enable_bitmapscan = off; set local jit = off";
 
 /// Reading fewer jobs than this takes no time that the next pick could use.
-const MANY: usize = 100;
+pub(crate) const MANY: usize = 100;
 
 /// What a lane reports while it is away.
 pub(crate) enum News {
@@ -54,6 +54,8 @@ pub(crate) enum News {
         seen: Seen,
     },
     Picked(Picked),
+    /// The durable claim that was sent at this time was answered: the next one can be sent.
+    Answered(Instant),
 }
 
 /// Jobs that a lane holds, and where it waits for what becomes of them.

@@ -5,19 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use tokio::sync::mpsc;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
 use super::backoff::Backoff;
 use super::claim::{Claimable, Claimed, claim_jobs};
+use super::hold::News;
 use super::promote::Unsettled;
 use super::release;
 use super::run::Finished;
 use crate::db::pool;
 use crate::{Error, Result};
 
-/// Lanes that claim durably.
+/// Lanes that claim durably. The second asks when the first has its answer, and reads the jobs in it: two statements at a time
+/// would find the same jobs.
 pub(super) const DURABLE_LANES: usize = 2;
 
 /// Lanes that hold: while the jobs of one run, the others pick and settle, and wait for the disk.
@@ -64,9 +67,13 @@ pub(super) struct Left {
 }
 
 /// One durable claim.
-pub(super) async fn claim_durably(shared: Arc<Shared>, wanted: Claimable) -> Errand {
+pub(super) async fn claim_durably(
+    shared: Arc<Shared>,
+    wanted: Claimable,
+    news: mpsc::Sender<News>,
+) -> Errand {
     let claimed = match pool::get(&shared.lane_pool, "claiming jobs").await {
-        Ok(client) => claim_jobs(&shared, &client, &wanted).await,
+        Ok(client) => claim_jobs(&shared, &client, &wanted, &news).await,
         Err(error) => Err(error),
     };
     Errand::Durable { wanted, claimed }

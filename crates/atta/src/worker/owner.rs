@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 
 use super::backoff::Backoff;
 use super::batches::{Batch, Batches, Kept, Known};
-use super::claim::{Claimable, Claimed};
+use super::claim::{Claimable, Claimed, Level};
 use super::hold::{self, Durations, News, Picked, Settlement, Size, Wanted};
 use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES, Left, SLOW, SLOW_LANES, Times};
 use super::plan::Plan;
@@ -47,6 +47,16 @@ const REST: u32 = 3;
 
 /// How long a durable claim that found nothing pauses at the most: what comes in meanwhile waits for so long.
 const LONGEST_REST: Duration = Duration::from_millis(50);
+
+/// A durable claim reads all jobs with flags, of which most may be forbidden, not before so many times its own duration have
+/// passed. Others read the first thousand of each task and priority.
+const REST_FLAGGED: u32 = 50;
+
+/// The shortest pause between durable claims that read a level from its start, while there is more than can be taken.
+const LEVEL_REST: Duration = Duration::from_millis(50);
+
+/// One that is as quick as this needs no pause.
+const LEVEL_QUICK: Duration = Duration::from_millis(2);
 
 /// With a local queue, releases are followed by a claim of more urgent jobs at most this often.
 const FREED_HINTS: Duration = Duration::from_millis(50);
@@ -143,6 +153,18 @@ pub(super) struct Owner {
     durable_known_to: Order,
     /// When each claim that is under way was sent.
     durable_in_flight: Vec<Instant>,
+    /// The same for the one that was not answered yet.
+    durable_unanswered: Option<Instant>,
+    /// The task and priority of all jobs without a queue that are claimed durably, if there is one only.
+    durable_level: Option<Level>,
+    /// When the last claim that read it from the start came back, and how long that took.
+    level_start: Option<(Instant, Duration)>,
+    /// Jobs may have come in since, also before the position.
+    level_is_hinted: bool,
+    /// When a durable claim may read all jobs with flags again.
+    flagged_not_before: Option<Instant>,
+    /// One did not, and found too little.
+    owes_flagged: bool,
     /// Jobs may have come in that are more urgent than those that wait.
     is_hinted: bool,
     /// When a release may count as such a hint again.
@@ -223,7 +245,7 @@ impl Owner {
         let (finished_sender, finished) = mpsc::channel(slots::CHUNKS_AHEAD);
         let slots = slots::start(&shared, app, &list, &finished_sender);
         // Two from each lane at the most.
-        let (news_sender, news) = mpsc::channel(2 * (HOLDING_LANES + SLOW_LANES));
+        let (news_sender, news) = mpsc::channel(2 * (HOLDING_LANES + SLOW_LANES) + DURABLE_LANES);
         Owner {
             shutdown: Shutdown::new(&plan),
             size: Size::new(shared.slots),
@@ -239,6 +261,12 @@ impl Owner {
             durable_known_to: NOTHING,
             returning: HashMap::new(),
             durable_in_flight: Vec::new(),
+            durable_unanswered: None,
+            durable_level: None,
+            level_start: None,
+            level_is_hinted: false,
+            flagged_not_before: None,
+            owes_flagged: false,
             is_hinted: false,
             freed_hint_at: None,
             durable_epoch: 0,
@@ -351,7 +379,8 @@ impl Owner {
         // What waits in the list can't start before a claim has answered.
         let is_needed = self.list.first().is_some_and(|first| first > self.durable_known_to);
         self.durable.more |= is_needed && self.durable.away == 0;
-        while self.durable.away < self.durable_lanes() {
+        let is_late = |sent_at: Instant| sent_at + PATIENCE <= now;
+        while self.durable.away < self.durable_lanes() && self.durable_unanswered.is_none_or(is_late) {
             let Some(wanted) = self.claimable(now) else { break };
             self.send_durable(wanted, now);
         }
@@ -395,6 +424,24 @@ impl Owner {
         self.durable_known_to = self.durable_known_to.min(known_to);
         self.durable_epoch += 1;
         self.is_hinted = true;
+        self.forget_position();
+    }
+
+    fn forget_position(&mut self) {
+        if let Some(level) = &mut self.durable_level {
+            level.position = None;
+        }
+    }
+
+    /// Whether a claim has to read the known level from its start, because a job may have come in before the position. That may
+    /// take long while many completed jobs can't be removed, so it is not done each time.
+    fn is_level_start_due(&self, now: Instant) -> bool {
+        let rest = |took: Duration| match self.level_is_hinted || self.is_hinted {
+            _ if took <= LEVEL_QUICK => Duration::ZERO,
+            true => LEVEL_REST.max(2 * took),
+            false => 20 * took.max(LEVEL_REST),
+        };
+        self.level_start.is_none_or(|(ended, took)| ended + rest(took) <= now)
     }
 
     /// One more if what is held can't start before another pick has answered.
@@ -435,6 +482,8 @@ impl Owner {
     }
 
     fn send_durable(&mut self, wanted: Claimable, now: Instant) {
+        let has_position = wanted.level.as_ref().is_some_and(|level| level.position.is_some());
+        self.level_is_hinted = has_position && (self.level_is_hinted || self.is_hinted);
         self.is_hinted = false;
         if wanted.before == EVERYTHING {
             self.durable.more = self.durable.is_rich;
@@ -443,8 +492,9 @@ impl Owner {
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.durable.away += 1;
         self.durable_in_flight.push(wanted.sent_at);
+        self.durable_unanswered = Some(wanted.sent_at);
         self.durable_sent_at.get_or_insert(now);
-        self.lanes.spawn(lanes::claim_durably(self.shared.clone(), wanted));
+        self.lanes.spawn(lanes::claim_durably(self.shared.clone(), wanted, self.news_sender.clone()));
     }
 
     /// Jobs that are less urgent than those that wait already can't start soon, so they are not picked.
@@ -530,7 +580,14 @@ impl Owner {
         }
         let fitting = (bytes as f64 / self.payload_bytes.max(1.0)) as usize;
         let (count, unqueued) = (count.min(fitting).max(1), self.durable_tasks.clone());
-        Some(Claimable { count, unqueued, before, bytes, epoch: self.durable_epoch, sent_at: now })
+        let reads_all_flagged =
+            self.mode == Mode::UntilEmpty || self.flagged_not_before.is_none_or(|time| time <= now);
+        let mut level = self.durable_level.clone();
+        if let Some(level) = level.as_mut().filter(|_| before < EVERYTHING || self.is_level_start_due(now)) {
+            level.position = None;
+        }
+        let epoch = self.durable_epoch;
+        Some(Claimable { count, unqueued, before, bytes, reads_all_flagged, level, epoch, sent_at: now })
     }
 
     /// As many jobs as there is room for, and none before half of the local queue has gone, since few at a time cost almost
@@ -557,6 +614,7 @@ impl Owner {
                 self.reserved -= wanted.count;
                 let index = self.durable_in_flight.iter().position(|sent_at| *sent_at == wanted.sent_at);
                 index.map(|index| self.durable_in_flight.swap_remove(index));
+                self.durable_unanswered.take_if(|sent_at| *sent_at == wanted.sent_at);
                 // One that takes long stays late, whatever the others do.
                 self.durable_sent_at = self.durable_in_flight.iter().min().copied();
                 match claimed {
@@ -679,7 +737,7 @@ impl Owner {
     }
 
     fn on_claimed(&mut self, wanted: &Claimable, claimed: Claimed) {
-        let Claimed { jobs, without_room, asked_at, took } = claimed;
+        let Claimed { jobs, without_room, asked_at, took, has_forbidden } = claimed;
         self.durable.errors = Backoff::default();
         if wanted.epoch == self.durable_epoch {
             self.known_to_before = None;
@@ -689,6 +747,8 @@ impl Owner {
         if wanted.before == EVERYTHING {
             self.durable.is_rich = is_full && without_room.is_empty();
         }
+        let has_position = wanted.level.as_ref().is_some_and(|level| level.position.is_some());
+        self.learn_level(wanted, &jobs, is_full && without_room.is_empty(), took);
         let known_to = if is_full {
             self.durable.more = true;
             self.is_hinted |= wanted.before < EVERYTHING;
@@ -697,6 +757,10 @@ impl Owner {
             if self.durable_lanes() > 1 { self.durable_known_to.max(last) } else { last }
         } else if wanted.before < EVERYTHING {
             self.durable_known_to.max(wanted.before)
+        } else if has_position {
+            // There may be jobs before the position.
+            (self.durable.more, self.is_hinted) = (true, true);
+            self.durable_known_to.max(jobs.last().map_or(NOTHING, |last| last.order()))
         } else {
             self.due_unknown = true;
             self.durable.not_before = self.plan.pause_after_short_claim(count);
@@ -705,6 +769,12 @@ impl Owner {
         match wanted.epoch == self.durable_epoch {
             true => self.durable_known_to = known_to,
             false => (self.durable.more, self.is_hinted) = (true, true),
+        }
+        if wanted.reads_all_flagged {
+            let until = Instant::now() + took * REST_FLAGGED;
+            (self.owes_flagged, self.flagged_not_before) = (false, has_forbidden.then_some(until));
+        } else {
+            self.owes_flagged |= !is_full && !wanted.unqueued.is_empty();
         }
         self.learn_bytes(&jobs, !without_room.is_empty());
         if count == 0 {
@@ -725,6 +795,29 @@ impl Owner {
         if self.shutdown.has_begun() {
             self.give_back_unstarted();
         }
+    }
+
+    /// The next claim begins where this one ended, if it brought all that it asked for, and nothing but jobs of one level.
+    fn learn_level(&mut self, wanted: &Claimable, jobs: &[Job], is_full: bool, took: Duration) {
+        if wanted.before < EVERYTHING {
+            return;
+        }
+        let position = wanted.level.as_ref().and_then(|level| level.position);
+        if position.is_none() {
+            self.level_start = Some((Instant::now(), took));
+        }
+        let found = Level::of(jobs).filter(|_| is_full && wanted.epoch == self.durable_epoch);
+        let Some(mut found) = found else {
+            self.durable_level = None;
+            return;
+        };
+        // Of two claims at a time, the later one may answer first.
+        let is_same = |level: &&Level| {
+            level.task_identifier == found.task_identifier && level.priority == found.priority
+        };
+        let known = self.durable_level.as_ref().filter(is_same);
+        found.position = found.position.max(known.and_then(|level| level.position));
+        self.durable_level = Some(found);
     }
 
     /// The next claims are as large as their payloads allow.
@@ -775,6 +868,9 @@ impl Owner {
         match news {
             News::Seen { lane, request, seen } => self.on_seen(lane, &request, seen),
             News::Picked(picked) => self.on_picked(picked),
+            News::Answered(sent_at) => {
+                self.durable_unanswered.take_if(|time| *time == sent_at);
+            }
         }
     }
 
@@ -871,6 +967,9 @@ impl Owner {
         }
         source.not_before = Some(Instant::now() + source.errors.next());
         source.more = true;
+        if kind == Claims::Durable {
+            self.durable_level = None;
+        }
         // A refusal took nothing, and a pick never does; an end of the connection may have come after the commit.
         if kind == Claims::Durable && error.may_have_happened() {
             self.doubt = Doubt::Now;
@@ -1047,6 +1146,7 @@ impl Owner {
             self.returning.values().map(|(_, until)| *until).filter(|time| *time > now).min(),
             self.durable.next_timer(now),
             self.freed_hint_at.filter(|time| self.has_freed && *time > now),
+            self.flagged_not_before.filter(|time| self.owes_flagged && *time > now),
             self.held.not_before.filter(|time| *time > now),
             self.scan.next_timer(now).filter(|_| self.may_hold()),
             self.durable_sent_at.map(|time| time + PATIENCE).filter(|time| *time > now),
@@ -1075,6 +1175,9 @@ impl Owner {
                 (self.durable.more, self.is_hinted) = (true, true);
             }
             self.scan.settle_announced(false);
+        }
+        if self.owes_flagged && self.flagged_not_before.is_none_or(|time| time <= now) {
+            (self.owes_flagged, self.durable.more) = (false, true);
         }
         let due = self.next_due.partition_point(|time| *time <= now);
         if due > 0 {

@@ -157,6 +157,7 @@ pub(crate) struct Statements {
     pub(crate) postpone_held: String,
     pub(crate) harden_untouched: String,
     pub(crate) complete_claimed: String,
+    pub(crate) complete_many_claimed: String,
     pub(crate) complete_claimed_queued: String,
     pub(crate) fail_claimed: String,
     pub(crate) return_claimed: String,
@@ -187,6 +188,7 @@ impl Statements {
             postpone_held: schema.fill(include_str!("../../sql/queries/postpone_held.sql")),
             harden_untouched: schema.fill(include_str!("../../sql/queries/harden_untouched.sql")),
             complete_claimed: schema.fill(include_str!("../../sql/queries/complete_claimed.sql")),
+            complete_many_claimed: schema.fill(include_str!("../../sql/queries/complete_many_claimed.sql")),
             complete_claimed_queued: schema
                 .fill(include_str!("../../sql/queries/complete_claimed_queued.sql")),
             fail_claimed: schema.fill(include_str!("../../sql/queries/fail_claimed.sql")),

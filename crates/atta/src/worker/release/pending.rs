@@ -1,8 +1,9 @@
 //! Which outcomes are written now, and which are tried again when. No database in here.
 //!
-//! Outcomes of one kind are written together. If that fails for a reason that one of them may be, each is tried by itself:
-//! the database refused the statement, or it took too long. What fails by itself is set apart, on other connections and
-//! with growing pauses, so that it delays no other. What another transaction keeps locked is tried again, with pauses too.
+//! Outcomes of one kind are written together. If that fails for a reason that one of them may be, the halves are tried, and
+//! so on: the database refused the statement, or it took too long. What fails by itself is set apart, on other connections
+//! and with growing pauses, so that it delays no other. What another transaction keeps locked is tried again, with pauses
+//! too. After a statement that took too long, the next ones are smaller.
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ use crate::Error;
 
 /// The most jobs that one statement releases.
 const MOST: usize = 4_000;
+
+/// As many at least, however long statements take.
+const LEAST: usize = 50;
 
 /// The pauses before an outcome is tried again: the first, and the longest.
 const FIRST: Duration = Duration::from_millis(50);
@@ -48,8 +52,8 @@ enum State {
 enum Company {
     /// With all of its kind.
     Together,
-    /// By itself: with others it failed, and any of them may have been the reason.
-    Single,
+    /// With those of the same number: with more it failed, and any of them may have been the reason.
+    Part(u64),
     /// By itself, on the connections for this, since it has failed by itself.
     Apart,
 }
@@ -141,18 +145,28 @@ pub(super) enum Fate {
 }
 
 /// All outcomes that are not written and not on their way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pending {
     delays: Delays,
     entries: Vec<Entry>,
     /// While the database does not answer.
     errors: Backoff,
     pause_until: Option<Instant>,
+    /// How many outcomes the next statement writes at the most.
+    most: usize,
+    parts: u64,
+}
+
+impl Default for Pending {
+    fn default() -> Pending {
+        Pending::new(Delays::default())
+    }
 }
 
 impl Pending {
     pub(super) fn new(delays: Delays) -> Pending {
-        Pending { delays, ..Pending::default() }
+        let (entries, errors) = (Vec::new(), Backoff::default());
+        Pending { delays, entries, errors, pause_until: None, most: MOST, parts: 0 }
     }
 
     /// How many outcomes wait because something is in their own way.
@@ -191,15 +205,15 @@ impl Pending {
         // The oldest decides which kind is next, so that no kind waits for ever.
         let index = self.entries.iter().position(is_due)?;
         let first = &self.entries[index];
-        if first.company == Company::Single {
-            return Some(vec![self.entries.remove(index)]);
+        if let company @ Company::Part(_) = first.company {
+            return Some(self.entries.extract_if(.., |it| it.company == company).collect());
         }
         let kind = first.kind();
         let goes = |it: &mut Entry| {
             let is_due = it.not_before <= now || it.state == State::New;
             it.company == Company::Together && it.kind() == kind && is_due
         };
-        Some(self.entries.extract_if(.., goes).take(MOST).collect())
+        Some(self.entries.extract_if(.., goes).take(self.most).collect())
     }
 
     /// Takes out the next outcome that is written apart.
@@ -223,6 +237,9 @@ impl Pending {
         fate_of: impl Fn(i64) -> Fate,
     ) -> Vec<(Entry, Fate)> {
         (self.errors, self.pause_until) = (Backoff::default(), None);
+        if entries.len() >= self.most {
+            self.most = (2 * self.most).min(MOST);
+        }
         let mut done = Vec::with_capacity(entries.len());
         for mut entry in entries {
             match fate_of(entry.finished.job.id) {
@@ -242,9 +259,16 @@ impl Pending {
             entry.is_unknown |= error.may_have_happened();
         }
         if entries.len() > 1 && is_about_one(error) {
-            tracing::warn!(%error, jobs = entries.len(), "could not release jobs together, trying one by one");
-            for entry in &mut entries {
-                (entry.company, entry.not_before) = (Company::Single, now);
+            tracing::warn!(%error, jobs = entries.len(), "could not release jobs together, trying fewer");
+            if is_too_slow(error) {
+                self.most = (entries.len() / 2).clamp(LEAST, self.most);
+            }
+            let half = entries.len().div_ceil(2);
+            for half in entries.chunks_mut(half) {
+                self.parts += 1;
+                for entry in half {
+                    (entry.company, entry.not_before) = (Company::Part(self.parts), now);
+                }
             }
         } else if is_about_one(error) {
             entries = entries.into_iter().map(|entry| entry.set_apart(now, error)).collect();
@@ -367,6 +391,23 @@ mod tests {
             let apart = pending.next_apart(time).unwrap();
             pending.on_error(time, vec![apart], &refusal);
         }
+    }
+
+    #[test]
+    fn one_refusal_among_many_is_found_by_halves() {
+        let (now, refusal) = (Instant::now(), Error::config("no"));
+        let mut pending = Pending::default();
+        pending.add(now, (0..1000).map(|id| entry(id, Outcome::Completed)).collect());
+        let (mut statements, mut written) = (0, 0);
+        while let Some(batch) = pending.next_batch(now) {
+            statements += 1;
+            match batch.iter().any(|entry| entry.finished.job.id == 700) {
+                true => pending.on_error(now, batch, &refusal),
+                false => written += pending.on_answer(now, batch, |_| Fate::Written).len(),
+            }
+        }
+        assert_eq!((written, pending.entries.len(), pending.stuck()), (999, 1, 1));
+        assert!(statements < 25, "{statements}");
     }
 
     #[test]

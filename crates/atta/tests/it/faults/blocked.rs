@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use atta::{JobSpecBuilder, WorkerContext, WorkerEvent, WorkerEvents, WorkerOptions, WorkerUtils};
+use atta::{
+    Claims, Job, JobSpec, JobSpecBuilder, RawJobSpec, WorkerContext, WorkerEvent, WorkerEvents,
+    WorkerOptions, WorkerUtils,
+};
 use serde_json::{Value, json};
 use testkit::{Database, wait_for};
 use tokio::sync::Semaphore;
@@ -100,6 +103,28 @@ async fn transactions_that_re_add_running_jobs_delay_only_their_releases() {
     }
     it.counted("all to be done", JOBS, 0).await;
     it.counted("all queues to be free", LOCKED_QUEUES, 0).await;
+    it.worker.stop().await.unwrap();
+}
+
+/// Many jobs are completed by a statement that does not lock them first.
+#[tokio::test]
+async fn one_locked_job_delays_no_other_of_many_that_are_completed_together() {
+    let mut it = Fixture::start(|options| options.claims(Claims::Durable).concurrency(200)).await;
+    let specs: Vec<RawJobSpec> =
+        (0..200).map(|_| RawJobSpec::new("gated", json!({}), JobSpec::default()).unwrap()).collect();
+    let ids: Vec<i64> = it.utils.add_raw_jobs(&specs).await.unwrap().iter().map(Job::id).collect();
+    for _ in 0..200 {
+        it.reports.next().await;
+    }
+    let mut locker = it.db.client().await;
+    let transaction = locker.transaction().await.unwrap();
+    let lock = "select from graphile_worker._private_jobs where id = $1 for update";
+    transaction.execute(lock, &[&ids[100]]).await.unwrap();
+    it.gate.add_permits(200);
+    it.counted("all others to be released", JOBS, 1).await;
+    it.works().await;
+    transaction.commit().await.unwrap();
+    it.counted("the last one to be released", JOBS, 0).await;
     it.worker.stop().await.unwrap();
 }
 
