@@ -196,3 +196,64 @@ async fn a_host_that_dies_before_it_is_ready_costs_no_job_an_attempt_and_few_lin
     assert_eq!(read(&project, "quick").lines().count(), 200);
     end(worker).await;
 }
+
+/// The task that blocks its host has no time limit; the one behind it has.
+#[tokio::test]
+async fn a_run_that_could_not_begin_in_a_blocked_host_loses_no_attempt() {
+    let (db, client) = database().await;
+    let project = Folder::new()
+        .file("atta.toml", "kill_after = '300ms'\n[time_limits]\nmarks = '500ms'\n")
+        .file(
+            "tasks/blocks.js",
+            "module.exports = () => { require('node:fs').writeFileSync('blocks', 'begun'); for (;;) {} };",
+        )
+        .file(
+            "tasks/marks.js",
+            "module.exports = (payload, { job }) => require('node:fs').appendFileSync('marks', `attempt ${job.attempts};`);",
+        );
+    client.execute("select graphile_worker.add_job('blocks', max_attempts => 1)", &[]).await.unwrap();
+    let worker = start(&mut atta(project.path(), &db.url(), &["2"]), &project);
+    lines(&project, "blocks", 1).await;
+    add(&client, "marks", "{}").await;
+    wait_for_count(&client, "task_identifier = 'marks'", 0).await;
+    assert_eq!(read(&project, "marks"), "attempt 1;");
+    assert_eq!(count(&client, "last_error like '%blocked all others, so it was killed%'").await, 1);
+    end(worker).await;
+}
+
+/// A coroutine that does not yield: the host reads messages all the while, in another thread.
+#[tokio::test]
+async fn a_coroutine_that_blocks_the_loop_past_its_time_limit_ends_with_its_host() {
+    let (db, client) = database().await;
+    let project = Folder::new()
+        .file("atta.toml", "kill_after = '300ms'\n[time_limits]\nblocks = '500ms'\n")
+        .file(
+            "tasks/blocks.py",
+            "import time\nasync def task(payload, helpers):\n    open('blocks', 'w').write('begun')\n    time.sleep(600)\n",
+        )
+        .file("tasks/later.py", "async def task(payload, helpers):\n    pass\n");
+    client.execute("select graphile_worker.add_job('blocks', max_attempts => 1)", &[]).await.unwrap();
+    let worker = start(&mut atta(project.path(), &db.url(), &["2"]), &project);
+    lines(&project, "blocks", 1).await;
+    wait_for_count(&client, "last_error = 'the time limit of 500ms is over'", 1).await;
+    add(&client, "later", "{}").await;
+    wait_for_count(&client, "task_identifier = 'later'", 0).await;
+    end(worker).await;
+}
+
+/// One job kills its host; the others are run all the same, by a host that takes its place.
+#[tokio::test]
+async fn a_single_run_waits_for_a_host_that_died() {
+    let (db, client) = database().await;
+    let project = Folder::new()
+        .file("tasks/dies.js", "module.exports = () => process.kill(process.pid, 'SIGKILL');")
+        .file("tasks/marks.js", "module.exports = () => require('node:fs').appendFileSync('marks', 'x');");
+    client.execute("select graphile_worker.add_job('dies', priority => -1)", &[]).await.unwrap();
+    for _ in 0..20 {
+        add(&client, "marks", "{}").await;
+    }
+    let mut worker = start(&mut atta(project.path(), &db.url(), &["1", "--once"]), &project);
+    assert!(worker.ended().await.success(), "{}", read(&project, "log"));
+    assert_eq!(count(&client, "true").await, 1);
+    assert_eq!(read(&project, "marks").len(), 20);
+}
