@@ -28,7 +28,8 @@ pub(crate) async fn run(settings: Settings, args: Dev) -> Result<ExitCode, Failu
     let entering = home.clone();
     let server = blocking(move || Server::enter(&entering)).await?;
     note(&greeting(&server, &settings));
-    let settings = Settings { connection: Some(server.url.clone()), ..settings };
+    // Somebody may be writing the tasks that can't be loaded.
+    let settings = Settings { connection: Some(server.url.clone()), allow_broken_tasks: true, ..settings };
     let worked = tokio::select! {
         worked = run::work(settings, Run { watch: true, ..args.run }, signals) => worked,
         failure = keep_up(&home, &server.url) => Err(failure),

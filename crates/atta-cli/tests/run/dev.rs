@@ -153,9 +153,10 @@ fn what_is_missing_for_it_is_named_with_the_cure() {
 
 /// The server in the folder, wherever its files are.
 fn cluster_of(folder: &Folder) -> testkit::Cluster {
-    let place = fs::canonicalize(folder.path.join(".atta/postgres")).unwrap();
-    let binaries = testkit::Binaries::find().unwrap();
-    testkit::Cluster::running(&binaries, &place, None).unwrap().expect("a server runs")
+    let place = fs::canonicalize(folder.path.join(".atta/postgres")).expect("it was made");
+    let binaries = testkit::Binaries::find().expect("PostgreSQL is installed");
+    let running = testkit::Cluster::running(&binaries, &place, None).expect("it can be read");
+    running.expect("a server runs")
 }
 
 #[tokio::test]
