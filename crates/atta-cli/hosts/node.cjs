@@ -108,8 +108,10 @@
     const start = stack.indexOf("\n    at ");
     if (start < 0) return "";
     const frames = stack.slice(start + 1).split("\n");
-    const isOwn = (frame) => !HOST_FRAME.test(frame) && !NODE_FRAME.test(frame);
-    return frames.filter(isOwn).map((frame) => "\n" + frame).join("");
+    const own = frames.filter((frame) => !HOST_FRAME.test(frame) && !NODE_FRAME.test(frame));
+    // The host waits for all tasks to be loaded.
+    if (/at async Promise\.all \(index \d+\)$/.test(own.at(-1))) own.pop();
+    return own.map((frame) => "\n" + frame).join("");
   }
 
   /** The class of an error and its code, unless it is a plain Error without one. */

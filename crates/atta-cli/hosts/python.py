@@ -551,9 +551,10 @@ class Threads:
             is_idle = self._idle > 0
             if is_idle:
                 self._idle -= 1
-        self._work.put((function, arguments))
         if not is_idle:
+            # If there can be no more of them, nothing is put in line that would begin later.
             threading.Thread(target=self._run, name="task", daemon=True).start()
+        self._work.put((function, arguments))
 
     def _run(self):
         while True:
@@ -615,7 +616,12 @@ class Host:
         else:
             with self._lock:
                 self._pending.add(word["run"])
-            self._threads.submit(self._run_in_thread, task, word)
+            try:
+                self._threads.submit(self._run_in_thread, task, word)
+            except (RuntimeError, MemoryError) as error:
+                with self._lock:
+                    self._pending.discard(word["run"])
+                say({"failed": word["run"], "error": f"there is no thread for the task: {message_of(error)}"})
 
     def _begin(self, word):
         """Whether the run may begin. If the worker wants to know, it is told before anything else happens."""

@@ -234,11 +234,8 @@ async fn live(worker: Worker, folder: TasksFolder, mode: Mode) -> (String, Resul
 }
 
 fn refuse(broken: &[String]) -> Failure {
-    let what = match broken {
-        [one] => format!("a task can't be loaded\n{one}"),
-        many => format!("{} tasks can't be loaded\n{}", many.len(), many.join("\n")),
-    };
-    Failure::new(what).with_hint("mend them, or run the others: --allow-broken-tasks")
+    Failure::new(format!("not all tasks can be loaded:\n{}", broken.join("\n")))
+        .with_hint("fix them, or run the others with --allow-broken-tasks")
 }
 
 /// The crontab, if there is one. One that was named must be there.

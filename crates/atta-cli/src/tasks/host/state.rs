@@ -196,3 +196,108 @@ impl State {
         self.end_process(why);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> Job {
+        let now = "2026-01-01T00:00:00Z";
+        serde_json::from_value(serde_json::json!({
+            "id": 1, "task_identifier": "t", "job_queue_id": null, "queue_name": null, "payload": {}, "priority": 0,
+            "run_at": now, "attempts": 1, "max_attempts": 25, "last_error": null, "created_at": now,
+            "updated_at": now, "key": null, "locked_at": null, "locked_by": null, "revision": 0, "flags": null,
+        }))
+        .expect("a job")
+    }
+
+    fn ready() -> State {
+        let mut state = State::default();
+        assert!(state.become_ready(true).is_some_and(|broken| broken.is_empty()));
+        state
+    }
+
+    fn begin(state: &mut State, is_limited: bool) -> (u64, oneshot::Receiver<Answer>) {
+        let (answer, receiver) = oneshot::channel();
+        let (number, _) = state.begin(&job(), is_limited, answer).expect("it is ready");
+        (number, receiver)
+    }
+
+    fn send(state: &mut State) -> String {
+        let mut out = Vec::new();
+        state.take_outgoing(&mut out, 0);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn a_process_that_is_not_ready_gets_no_run() {
+        let (mut state, (answer, _)) = (State::default(), oneshot::channel());
+        assert!(state.begin(&job(), false, answer).is_none());
+        assert!(state.ping(0).is_none());
+        state.condemn("nobody");
+        assert_eq!(state.take_condemned(), None);
+    }
+
+    #[test]
+    fn a_run_that_is_given_up_before_it_is_sent_is_never_sent() {
+        let mut state = ready();
+        let (number, _receiver) = begin(&mut state, false);
+        assert!(!state.give_up(number) && state.lost() == 0);
+        assert_eq!(send(&mut state), "");
+    }
+
+    #[test]
+    fn a_run_that_is_given_up_after_it_is_sent_is_aborted_and_lost_until_it_answers() {
+        let mut state = ready();
+        let (number, _receiver) = begin(&mut state, false);
+        assert!(send(&mut state).starts_with("{\"run\":0,"));
+        assert!(state.give_up(number) && state.lost() == 1);
+        assert_eq!(send(&mut state), "{\"abort\":[0]}\n");
+        assert!(!state.answer(number, Answer::Done) && state.lost() == 0);
+    }
+
+    /// The end of a process: what may have begun fails, everything else has not begun.
+    #[test]
+    fn only_what_may_have_begun_fails_with_its_process() {
+        let fails = |is_limited: bool, is_sent: bool, is_started: bool| {
+            let mut state = ready();
+            let (number, mut receiver) = begin(&mut state, is_limited);
+            if is_sent {
+                assert_eq!(send(&mut state).contains("report_start"), is_limited);
+            }
+            if is_started {
+                state.on_started(number);
+            }
+            assert!(state.end_process("it died"));
+            matches!(receiver.try_recv(), Ok(Answer::Failed(_)))
+        };
+        for (is_limited, is_sent, is_started, expected) in [
+            (false, false, false, false),
+            (false, true, false, true),
+            (true, false, false, false),
+            (true, true, false, false),
+            (true, true, true, true),
+        ] {
+            let case = format!("limited {is_limited}, sent {is_sent}, started {is_started}");
+            assert_eq!(fails(is_limited, is_sent, is_started), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_never_used_twice_and_an_old_ping_is_answered_by_the_end() {
+        let mut state = ready();
+        let (first, _receiver) = begin(&mut state, false);
+        send(&mut state);
+        let ping = state.ping(first).expect("it is sent");
+        assert!(state.awaits(ping));
+        state.end_process("it died");
+        assert!(!state.awaits(ping) && state.become_ready(false).is_some());
+        assert!(begin(&mut state, true).0 > first);
+        send(&mut state);
+        let (one, other) = (state.ping(1).expect("it is sent"), state.ping(1).expect("it is sent"));
+        state.on_pong(Some(other));
+        assert!(state.awaits(one) && !state.awaits(other));
+        state.on_pong(None);
+        assert!(!state.awaits(one));
+    }
+}
