@@ -13,13 +13,15 @@
 //! here. One that was sent is aborted, and the host leaves it out if it has not begun; before a time limit is reported, the
 //! host has acknowledged that or is killed.
 //!
-//! [`Host`] is the side that jobs see. The life of one process is in `host/life.rs`, what is known of it in `host/state.rs`.
+//! [`Host`] is the side that jobs see. The life of one process is in `host/life.rs`, what is known of it in
+//! `host/state.rs`, and `host/supervise.rs` starts the next one.
 
 mod life;
 mod state;
+mod supervise;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,16 +36,7 @@ use super::guard::Guard;
 use super::runtime::Program;
 use super::wire::{self, FailedItem};
 use state::{Begun, State};
-
-/// The pause before a host is started again grows from the one to the other.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// A host that was ready and lived this long is taken for sound.
-const STEADY: Duration = Duration::from_secs(10);
-
-/// How long loading may take before the log mentions it.
-const SLOW_LOAD: Duration = Duration::from_secs(10);
+use supervise::{Load, Phase, supervise};
 
 /// How long a run whose time limit is over is waited for, if it does not end at once: it may heed the abort signal.
 const TO_HEED: Duration = Duration::from_secs(1);
@@ -83,25 +76,6 @@ struct Shared {
     closing: CancellationToken,
     /// Known from the first job on.
     worker: OnceLock<Acquaintance>,
-}
-
-/// How far the host has come with loading its tasks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Load {
-    phase: Phase,
-    /// How many processes were ready and died.
-    deaths: u64,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Phase {
-    /// It is being started, or waits for that.
-    #[default]
-    Starting,
-    /// It runs jobs. These tasks could not be loaded, with why.
-    Ready(Vec<(String, String)>),
-    /// It ended before it was ready, in this way, and is started again later.
-    Failed(String),
 }
 
 /// The worker that the jobs come from.
@@ -369,106 +343,4 @@ impl Shared {
     fn pause_tasks(&self) {
         self.paused.pause(self.tasks.iter().map(|(identifier, _)| identifier.as_str()));
     }
-
-    /// The process has loaded its tasks.
-    fn on_ready(&self, version: &str, reports_start: bool) {
-        let name = self.program.name.as_str();
-        let Some(broken) = self.lock().become_ready(reports_start) else { return };
-        let is_first = *self.load.borrow() == Load::default();
-        if !is_first || self.logs_first_load {
-            for (task, error) in &broken {
-                tracing::error!(task, "the task can't be loaded, so its jobs are not claimed: {error}");
-            }
-        }
-        match is_first {
-            true => tracing::debug!(host = name, version, "the host is ready"),
-            false => {
-                tracing::info!(host = name, version, "the host is ready, and its jobs are claimed again")
-            }
-        }
-        self.is_repeating.store(false, Ordering::Relaxed);
-        let is_broken = |task: &str| broken.iter().any(|(known, _)| known == task);
-        let sound = self.tasks.iter().map(|(task, _)| task.as_str()).filter(|task| !is_broken(task));
-        self.paused.resume(sound);
-        self.load.send_modify(|load| load.phase = Phase::Ready(broken.clone()));
-    }
-
-    /// A host that never says that it is ready gets no jobs.
-    fn warn_if_loading(&self) {
-        if !self.lock().is_ready() {
-            let host = self.program.name.as_str();
-            tracing::warn!(
-                host,
-                "the host is still not ready; its jobs are not claimed until it has loaded its tasks"
-            );
-        }
-    }
-
-    /// The process has ended. Returns whether it was ready.
-    fn on_end(&self, how: &str) -> bool {
-        // First, so that nothing that is returned here is claimed again.
-        self.pause_tasks();
-        let name = &self.program.name;
-        let was_ready =
-            self.lock().end_process(&format!("the {name} host that ran the task has died: {how}"));
-        if was_ready {
-            self.load.send_modify(|load| (load.phase, load.deaths) = (Phase::Starting, load.deaths + 1));
-        }
-        was_ready
-    }
-
-    /// Logs the end, once for each change of state.
-    fn log_end(&self, how: &str, was_ready: bool, pause: Duration) {
-        let host = self.program.name.as_str();
-        if was_ready {
-            return tracing::error!(
-                host,
-                how,
-                "the host has died; its jobs are not claimed until it is ready again, and it is started in {pause:?}"
-            );
-        }
-        // What it wrote may have a time or a number in it.
-        let kind = |how: &str| how.lines().next().unwrap_or_default().to_owned();
-        let last = match &self.load.borrow().phase {
-            Phase::Failed(last) => Some(kind(last)),
-            _ => None,
-        };
-        let is_first = *self.load.borrow() == Load::default();
-        if last.is_some_and(|last| last == kind(how)) || (is_first && !self.logs_first_load) {
-            return tracing::debug!(host, how, "the host has ended once more before it was ready");
-        }
-        tracing::error!(
-            host,
-            how,
-            "the host ended before it was ready; its jobs are not claimed until it is, and it is started again at \
-             intervals of up to {LONGEST_PAUSE:?}"
-        );
-    }
-}
-
-/// Keeps a process alive until the host is closed.
-async fn supervise(shared: Arc<Shared>) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let began = Instant::now();
-        let how = life::live(&shared).await;
-        if shared.closing.is_cancelled() {
-            break;
-        }
-        let was_ready = shared.on_end(&how);
-        if was_ready && began.elapsed() >= STEADY {
-            pause = FIRST_PAUSE;
-        }
-        shared.log_end(&how, was_ready, pause);
-        if !was_ready {
-            shared.is_repeating.store(true, Ordering::Relaxed);
-            shared.load.send_modify(|load| load.phase = Phase::Failed(how));
-        }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = shared.closing.cancelled() => break,
-        }
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-    shared.lock().close(&format!("the {} host of the task was closed", shared.program.name));
 }

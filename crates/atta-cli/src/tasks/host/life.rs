@@ -21,7 +21,8 @@ use super::super::executable::describe;
 use super::super::guard::Group;
 use super::super::lines::{Tail, read_lines};
 use super::super::wire::{self, AddError, Hello, HostedTask, NewJob, Said};
-use super::{Answer, Refusal, SLOW_LOAD, Shared};
+use super::supervise::SLOW_LOAD;
+use super::{Answer, Refusal, Shared};
 
 /// The host's end of the socket is this file descriptor: whatever a task starts must not read it for standard input.
 const SOCKET: i32 = 3;

@@ -174,8 +174,8 @@ impl State {
         self.condemned.take()
     }
 
-    /// The process has ended. What it may have begun fails; everything else has not begun. Returns whether it was ready.
-    pub(super) fn end_process(&mut self, why: &str) -> bool {
+    /// The process has ended, or the host was closed. What it may have begun fails; everything else has not begun.
+    pub(super) fn end_process(&mut self, why: &str) {
         for (number, running) in std::mem::take(&mut self.running) {
             let may_have_begun = !self.unsent.contains_key(&number) && running.begun.is_cancelled();
             let answer = match may_have_begun {
@@ -185,15 +185,8 @@ impl State {
             // Whoever waited may have gone.
             let _ = running.answer.send(answer);
         }
-        let was_ready = self.is_ready;
         let (next_run, next_ping) = (self.next_run, self.next_ping);
         *self = State { next_run, next_ping, ..State::default() };
-        was_ready
-    }
-
-    /// The host was closed: no run is answered any more.
-    pub(super) fn close(&mut self, why: &str) {
-        self.end_process(why);
     }
 }
 
@@ -268,7 +261,7 @@ mod tests {
             if is_started {
                 state.on_started(number);
             }
-            assert!(state.end_process("it died"));
+            state.end_process("it died");
             matches!(receiver.try_recv(), Ok(Answer::Failed(_)))
         };
         for (is_limited, is_sent, is_started, expected) in [
