@@ -21,12 +21,17 @@
 
   // What is started from here is not to be an evaluated script again.
   process.execArgv = [];
+  // Frames of the host and of libraries take their part; those of the task are to be seen all the same.
+  Error.stackTraceLimit = Math.max(Error.stackTraceLimit ?? 0, 30);
 
   const socket = new net.Socket({ fd: 3, readable: true, writable: true });
   const currentRun = new AsyncLocalStorage();
 
   /** Identifier to function, or to the promise of one. */
   const tasks = new Map();
+  /** Runs that have not begun, by their numbers. A run that is aborted before it begins leaves this map and never begins. */
+  const pending = new Map();
+  let willStart = false;
   /** Run number to the controller of its abort signal, for those that asked for one. */
   const controllers = new Map();
   /** Call number to what waits for the reply. */
@@ -74,6 +79,12 @@
     flushSoon();
   }
 
+  /** At once: nothing that a task does after this can keep it from being sent. */
+  function sayStarted(run) {
+    flush();
+    socket.write(`{"started":[${run}]}\n`);
+  }
+
   function sayFailed(run, error) {
     say({ failed: run, error: errorText(error) });
   }
@@ -89,15 +100,27 @@
     return end < 0 ? "" : "\n" + stack.slice(0, end).trimEnd();
   }
 
-  /** The way that an error took, without the host's own part of it and Node's loader. */
+  const HOST_FRAME = /\(eval at <anonymous> \(\[eval\]|^    at \[eval\]/;
+  const NODE_FRAME = /\(node:internal\/|\(node:async_hooks|at (async )?node:internal/;
+
+  /** The calls that led to an error, without the host's own frames and Node's. A helper's frames are above those of the task. */
   function framesOf(stack) {
     const start = stack.indexOf("\n    at ");
     if (start < 0) return "";
     const frames = stack.slice(start + 1).split("\n");
-    const host = frames.findIndex((frame) => frame.includes("(eval at <anonymous> ([eval]"));
-    const own = host < 0 ? frames : frames.slice(0, host);
-    const isInner = (frame) => /\((node:internal\/(modules|process|vm)|node:async_hooks)|at (async )?node:internal/.test(frame);
-    return own.filter((frame) => !isInner(frame)).map((frame) => "\n" + frame).join("");
+    const own = frames.filter((frame) => !HOST_FRAME.test(frame) && !NODE_FRAME.test(frame));
+    // The host waits for all tasks to be loaded.
+    if (/at async Promise\.all \(index \d+\)$/.test(own.at(-1))) own.pop();
+    return own.map((frame) => "\n" + frame).join("");
+  }
+
+  /** The class of an error and its code, unless it is a plain Error without one. */
+  function kindOf(error) {
+    const isVague = !error.name || error.name.toLowerCase() === "error";
+    const name = (isVague && error.constructor?.name) || error.name || "Error";
+    const hasCode = ["string", "number"].includes(typeof error.code);
+    if (["Error", "Object"].includes(name) && !hasCode) return "";
+    return `\n${name === "Object" ? "Error" : name}` + (hasCode ? `, code: ${error.code}` : "");
   }
 
   /** The message first, then where it came from. */
@@ -107,7 +130,7 @@
     }
     const message = error.message || error.name || "Error";
     const stack = typeof error.stack === "string" ? error.stack : "";
-    let text = message + placeOf(stack, error.name) + framesOf(stack);
+    let text = message + kindOf(error) + placeOf(stack, error.name) + framesOf(stack);
     if (Array.isArray(error.errors) && depth < 3) {
       for (const one of error.errors) text += "\n- " + errorText(one, depth + 1);
     }
@@ -148,13 +171,9 @@
       log("debug", this._run, message, meta);
     }
     scope(more) {
-      const scope = { ...this._scope, ...more };
-      const logger = new Logger(scope, this._run);
+      const logger = new Logger({ ...this._scope, ...more }, this._run);
       // What the user added goes with each message; what the worker knows already does not.
-      const added = {};
-      for (const key of Object.keys(scope)) {
-        if (!(key in this._scope) || this._added?.[key] !== undefined) added[key] = scope[key];
-      }
+      const added = { ...this._added, ...more };
       logger._added = added;
       for (const level of ["error", "warn", "info", "debug"]) {
         logger[level] = (message, meta) => log(level, this._run, message, { ...added, ...meta });
@@ -163,33 +182,59 @@
     }
   }
 
-  /** What tasks print goes to the log, line by line, with the job where it is known. */
+  /**
+   * What tasks print goes to the log, line by line, with the job where it is known. The end of a run ends its line; a line that
+   * belongs to no run ends after a moment. Returns what ends the line of a run, and what ends all lines.
+   */
   function takeOver(stream, level) {
-    let rest = "";
-    const decoder = new (require("node:string_decoder").StringDecoder)("utf8");
+    const { StringDecoder } = require("node:string_decoder");
+    /** Run number to the start of its line, and to the decoder of its bytes. */
+    const begun = new Map();
+    let timer;
+    const end = (run) => {
+      if (begun.size === 0) return;
+      const line = begun.get(run);
+      begun.delete(run);
+      const text = line === undefined ? "" : line.rest + (line.decoder?.end() ?? "");
+      if (text !== "") log(level, run, text);
+    };
     stream.write = (chunk, encoding, callback) => {
       if (typeof encoding === "function") callback = encoding;
-      const text = typeof chunk === "string" ? chunk : decoder.write(Buffer.from(chunk));
-      const parts = (rest + text).split("\n");
-      rest = parts.pop();
-      if (rest.length > LONGEST_LOG) {
-        parts.push(rest);
-        rest = "";
-      }
       const run = currentRun.getStore();
+      const line = begun.get(run) ?? { rest: "", decoder: undefined };
+      const isText = typeof chunk === "string";
+      const text = isText ? chunk : (line.decoder ??= new StringDecoder("utf8")).write(Buffer.from(chunk));
+      const parts = (line.rest + text).split("\n");
+      line.rest = parts.pop();
+      if (line.rest.length > LONGEST_LOG) {
+        parts.push(line.rest);
+        line.rest = "";
+      }
+      if (line.rest !== "" || line.decoder) begun.set(run, line);
+      else begun.delete(run);
       for (const part of parts) log(level, run, part.endsWith("\r") ? part.slice(0, -1) : part);
+      if (run === undefined) timer ??= setTimeout(() => ((timer = undefined), end(undefined)), 100).unref();
       if (callback) process.nextTick(callback);
       return true;
     };
+    return { end, endAll: () => [...begun.keys()].forEach(end) };
   }
-  takeOver(process.stdout, "info");
-  takeOver(process.stderr, "warn");
+  const printed = [takeOver(process.stdout, "info"), takeOver(process.stderr, "warn")];
 
   // Helpers.
 
   const toDate = (micros) => new Date(Math.floor(micros / 1000));
 
+  /** The job that runs: it is locked by this worker, whatever its row says. */
+  const makeOwnJob = (words, task, payload) => ({
+    ...makeJob(words, task, payload),
+    locked_at: new Date(),
+    locked_by: workerId,
+    is_available: false,
+  });
+
   function makeJob(words, task, payload) {
+    const maxAttempts = words.max_attempts ?? 25;
     const created = words.created_at ?? words.run_at;
     let flags = null;
     if (words.flags) {
@@ -204,16 +249,16 @@
       priority: words.priority ?? 0,
       run_at: toDate(words.run_at),
       attempts: words.attempts,
-      max_attempts: words.max_attempts ?? 25,
+      max_attempts: maxAttempts,
       last_error: words.last_error ?? null,
       created_at: toDate(created),
       updated_at: toDate(words.updated_at ?? created),
       key: words.key ?? null,
       revision: words.revision ?? 0,
       flags,
-      locked_at: new Date(),
-      locked_by: workerId,
-      is_available: false,
+      locked_at: words.locked_at === undefined ? null : toDate(words.locked_at),
+      locked_by: words.locked_by ?? null,
+      is_available: words.locked_at === undefined && words.attempts < maxAttempts,
       task_identifier: task,
     };
   }
@@ -407,7 +452,7 @@
       (logger ??= new Logger({ label: "job", workerId, taskIdentifier: task, jobId: words.id }, run));
     return {
       get job() {
-        return (job ??= makeJob(words, task, payload));
+        return (job ??= makeOwnJob(words, task, payload));
       },
       get logger() {
         return getLogger();
@@ -441,6 +486,23 @@
 
   // Running.
 
+  /** After everything that has arrived was read: an abort may be among it, if a task has blocked this process for a while. */
+  function runSoon(word) {
+    pending.set(word.run, word);
+    if (!willStart) {
+      willStart = true;
+      setImmediate(runPending);
+    }
+  }
+
+  function runPending() {
+    willStart = false;
+    for (const word of pending.values()) {
+      pending.delete(word.run);
+      runTask(word);
+    }
+  }
+
   function runTask(word) {
     const { run, task } = word;
     const known = tasks.get(task);
@@ -452,7 +514,8 @@
     );
   }
 
-  function startTask(taskFunction, { run, task, payload, job }) {
+  function startTask(taskFunction, { run, task, payload, job, report_start: reportStart }) {
+    if (reportStart) sayStarted(run);
     let result;
     try {
       const helpers = makeHelpers(run, task, job, payload);
@@ -483,7 +546,7 @@
         if (one.status === "rejected") items.push({ index, error: messageOf(one.reason) });
       });
       if (items.length === 0) return end(run);
-      controllers.delete(run);
+      forget(run);
       say({ failed: run, error: "some items of the batch failed", items });
     });
   }
@@ -492,9 +555,14 @@
     cut(error && typeof error.message === "string" ? error.message : String(error), LONGEST_ERROR);
 
   function end(run, ...error) {
-    if (controllers.size > 0) controllers.delete(run);
+    forget(run);
     if (error.length === 0) sayDone(run);
     else sayFailed(run, error[0]);
+  }
+
+  function forget(run) {
+    if (controllers.size > 0) controllers.delete(run);
+    for (const stream of printed) stream.end(run);
   }
 
   // Listening.
@@ -540,7 +608,7 @@
         (error) => say({ unloaded: task.identifier, error: errorText(error) }),
       );
     });
-    Promise.all(loading).then(() => say({ ready: `node ${process.version}` }));
+    Promise.all(loading).then(() => say({ ready: `node ${process.version}`, reports_start: true }));
   }
 
   function abort(runs) {
@@ -550,6 +618,10 @@
       return;
     }
     for (const run of runs) {
+      if (pending.delete(run)) {
+        sayFailed(run, "the run was given up before it began");
+        continue;
+      }
       controllers.get(run)?.abort(new Error("the worker has given this job up"));
       controllers.delete(run);
     }
@@ -560,8 +632,11 @@
     if (!waiting) return;
     calls.delete(word.reply);
     if (word.error === undefined) return waiting.resolve(word.result);
-    waiting.where.message = word.error;
-    waiting.reject(waiting.where);
+    const { where } = waiting;
+    where.message = word.error;
+    where.stack = `Error: ${word.error}${framesOf(String(where.stack))}`;
+    if (word.code !== undefined) where.code = word.code;
+    waiting.reject(where);
   }
 
   /** A word that can't be read; whoever waits for it is told so. */
@@ -580,12 +655,12 @@
     } catch (error) {
       return refuse(line, error);
     }
-    if (word.run !== undefined) runTask(word);
+    if (word.ping !== undefined) say({ pong: word.ping });
+    else if (word.run !== undefined) runSoon(word);
     else if (word.reply !== undefined) reply(word);
     else if (word.abort !== undefined) abort(word.abort);
     else if (word.hello !== undefined) hello(word);
     else if (word.worker !== undefined) workerId = word.worker;
-    else if (word.ping !== undefined) say({ pong: true });
   }
 
   let heard = "";
@@ -610,6 +685,13 @@
     }
     heard = chunk.slice(begin);
   });
+  // A task may end the process: what was said by then is sent all the same.
+  process.on("exit", () => {
+    for (const stream of printed) stream.endAll();
+    willFlush = false;
+    flush();
+  });
+
   // The worker has gone, or wants us to go.
   const leave = () => process.exit(0);
   socket.on("end", leave);

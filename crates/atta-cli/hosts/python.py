@@ -1,7 +1,8 @@
 """The host of Python tasks: see docs/hosts.md for the words, docs/tasks.md for what tasks get.
 
-The main thread runs an asyncio loop, for tasks that are coroutines. Other tasks run in threads, as many as jobs run at
-a time. One thread listens to the socket (file descriptor 3), one speaks: whatever has gathered goes out in one write.
+The main thread runs an asyncio loop, for tasks that are coroutines. Other tasks run in threads: one that is idle, or a new
+one, so that tasks that hang keep no others waiting. One thread reads the socket (file descriptor 3), one writes: whatever has
+gathered goes out in one write.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ from uuid import UUID
 
 LONGEST_LOG = 8 * 1024
 LONGEST_ERROR = 32 * 1024
+# The worker ends a host in which more runs than this hang.
+LOST_THREADS = 256
 
 socket = sockets.socket(fileno=3)
 # Whatever a task starts has no business with it.
@@ -32,6 +35,7 @@ os.set_inheritable(3, False)
 
 current_run = contextvars.ContextVar("current_run", default=None)
 outgoing = queue.SimpleQueue()
+send_lock = threading.Lock()
 
 # Speaking.
 
@@ -71,10 +75,15 @@ def speak():
                 break
         if done:
             parts.append('{"done":%s}\n' % json.dumps(done))
-        try:
-            socket.sendall("".join(parts).encode("utf-8", "replace"))
-        except OSError:
-            os._exit(0)
+        send("".join(parts))
+
+
+def send(text):
+    try:
+        with send_lock:
+            socket.sendall(text.encode("utf-8", "replace"))
+    except OSError:
+        os._exit(0)
 
 
 def cut(text, longest):
@@ -86,13 +95,24 @@ def message_of(error):
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def code_of(error):
+    """The SQLSTATE of an error of the database, or whatever else it has for a code."""
+    for name in ("sqlstate", "pgcode", "code", "errno"):
+        code = getattr(error, name, None)
+        if isinstance(code, (str, int)) and not isinstance(code, bool):
+            return code
+    return None
+
+
 def error_text(error):
     """The message first, then where it came from; without the host's own part of the way."""
     start = error.__traceback__
     while start and start.tb_frame.f_code.co_filename.startswith(("atta-host.py", "<frozen importlib")):
         start = start.tb_next
     frames = traceback.format_exception(type(error), error, start)
-    return cut(message_of(error) + "\n" + "".join(frames).rstrip(), LONGEST_ERROR)
+    code = code_of(error)
+    kind = "" if code is None else f"code: {code}\n"
+    return cut(message_of(error) + "\n" + kind + "".join(frames).rstrip(), LONGEST_ERROR)
 
 
 # Logs.
@@ -161,6 +181,9 @@ class Printed:
                 self._rest[run] = rest
         for line in lines:
             log(self._level, run, line[:-1] if line.endswith("\r") else line)
+        if rest and run is None:
+            # No end of a run ends this line, so a moment does.
+            host.soon(self.end, None)
         return len(text)
 
     def writelines(self, lines):
@@ -209,7 +232,15 @@ def to_time(micros):
     return EPOCH + timedelta(microseconds=micros)
 
 
+def make_own_job(words, task, payload):
+    """The job that runs: it is locked by this worker, whatever its row says."""
+    job = make_job(words, task, payload)
+    job.update(locked_at=datetime.now(timezone.utc), locked_by=host.worker)
+    return job
+
+
 def make_job(words, task, payload):
+    locked_at = words.get("locked_at")
     created = words.get("created_at", words["run_at"])
     flags = words.get("flags")
     return Record(
@@ -227,7 +258,8 @@ def make_job(words, task, payload):
         key=words.get("key"),
         revision=words.get("revision", 0),
         flags={flag: True for flag in flags} if flags else None,
-        locked_by=host.worker,
+        locked_at=None if locked_at is None else to_time(locked_at),
+        locked_by=words.get("locked_by"),
         task_identifier=task,
     )
 
@@ -275,7 +307,7 @@ class Helpers:
     @property
     def job(self):
         if self._job is None:
-            self._job = make_job(self._words, self._task, self._payload)
+            self._job = make_own_job(self._words, self._task, self._payload)
         return self._job
 
     @property
@@ -352,9 +384,17 @@ class Reply:
         return self._answer.get()
 
 
+class AddJobError(RuntimeError):
+    """Jobs could not be added. `code` is the SQLSTATE, if the database refused them."""
+
+    def __init__(self, message, code=None):
+        super().__init__(message)
+        self.code = code
+
+
 def added_jobs(word):
     if "error" in word:
-        raise RuntimeError(word["error"])
+        raise AddJobError(word["error"], word.get("code"))
     return [make_job(one["job"], one["job"]["task_identifier"], one["payload"]) for one in word["result"]]
 
 
@@ -498,6 +538,33 @@ class Unloaded:
         self.error = error
 
 
+class Threads:
+    """Runs functions in threads: in one that is idle, or else in a new one."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._work = queue.SimpleQueue()
+        self._idle = 0
+
+    def submit(self, function, *arguments):
+        with self._lock:
+            is_idle = self._idle > 0
+            if is_idle:
+                self._idle -= 1
+        if not is_idle:
+            # If there can be no more of them, nothing is put in line that would begin later.
+            threading.Thread(target=self._run, name="task", daemon=True).start()
+        self._work.put((function, arguments))
+
+    def _run(self):
+        while True:
+            function, arguments = self._work.get()
+            function(*arguments)
+            del function, arguments
+            with self._lock:
+                self._idle += 1
+
+
 class Host:
     def __init__(self, loop):
         self.loop = loop
@@ -509,7 +576,11 @@ class Host:
         self._next_call = 1
         self._is_aborted = False
         self._lock = threading.Lock()
-        self._threads = None
+        self._threads = Threads()
+        # Runs that have not begun. One that is aborted before leaves this set and never begins.
+        self._pending = set()
+        # Runs that need the loop.
+        self._coroutines = set()
         # A task that nothing refers to may be collected while it runs.
         self._running = set()
 
@@ -517,9 +588,8 @@ class Host:
         self.worker = word.get("worker")
         self.connection = word.get("connection", "")
         concurrency = max(word.get("concurrency", 1), 1)
-        self._threads = ThreadPoolExecutor(concurrency, "task")
-        # What coroutines hand to a thread. asyncio's own has few of them on a small machine.
-        self.loop.set_default_executor(ThreadPoolExecutor(max(concurrency, 10), "helper"))
+        # What coroutines hand to a thread. Threads are started as they are needed, and some may hang.
+        self.loop.set_default_executor(ThreadPoolExecutor(max(concurrency, 10) + LOST_THREADS, "helper"))
         if word["tasks"]:
             for place in (os.path.dirname(word["tasks"][0]["path"]), os.getcwd()):
                 if place not in sys.path:
@@ -531,7 +601,7 @@ class Host:
                 text = error_text(error)
                 self._tasks[task["identifier"]] = Unloaded(text)
                 say({"unloaded": task["identifier"], "error": text})
-        say({"ready": "python " + ".".join(map(str, sys.version_info[:3]))})
+        say({"ready": "python " + ".".join(map(str, sys.version_info[:3])), "reports_start": True})
 
     def run(self, word):
         task = self._tasks.get(word["task"])
@@ -539,11 +609,33 @@ class Host:
             error = task.error if task else f"no task {word['task']} in this host"
             say({"failed": word["run"], "error": error})
         elif inspect.iscoroutinefunction(task) or inspect.iscoroutinefunction(getattr(task, "__call__", None)):
+            with self._lock:
+                self._pending.add(word["run"])
+                self._coroutines.add(word["run"])
             self.loop.call_soon_threadsafe(self._start, task, word)
         else:
-            self._threads.submit(self._run_in_thread, task, word)
+            with self._lock:
+                self._pending.add(word["run"])
+            try:
+                self._threads.submit(self._run_in_thread, task, word)
+            except (RuntimeError, MemoryError) as error:
+                with self._lock:
+                    self._pending.discard(word["run"])
+                say({"failed": word["run"], "error": f"there is no thread for the task: {message_of(error)}"})
+
+    def _begin(self, word):
+        """Whether the run may begin. If the worker wants to know, it is told before anything else happens."""
+        with self._lock:
+            if word["run"] not in self._pending:
+                return False
+            self._pending.discard(word["run"])
+        if word.get("report_start"):
+            send('{"started":[%d]}\n' % word["run"])
+        return True
 
     def _run_in_thread(self, task, word):
+        if not self._begin(word):
+            return
         run, payload = word["run"], word.get("payload")
         context = contextvars.copy_context()
         context.run(current_run.set, run)
@@ -554,6 +646,8 @@ class Host:
         self._succeed(run, payload, result)
 
     def _start(self, task, word):
+        if not self._begin(word):
+            return
         context = contextvars.copy_context()
         context.run(current_run.set, word["run"])
         running = context.run(self.loop.create_task, self._run_coroutine(task, word))
@@ -601,6 +695,7 @@ class Host:
         sys.stderr.end(run)
         with self._lock:
             self._signals.pop(run, None)
+            self._coroutines.discard(run)
 
     def abort_signal(self, run):
         with self._lock:
@@ -612,14 +707,33 @@ class Host:
         return signal
 
     def abort(self, runs):
+        dropped = []
         with self._lock:
             if runs is True:
                 self._is_aborted = True
                 signals = list(self._signals.values())
             else:
+                dropped = [run for run in runs if run in self._pending]
+                self._pending.difference_update(dropped)
+                self._coroutines.difference_update(dropped)
                 signals = [self._signals[run] for run in runs if run in self._signals]
         for signal in signals:
             signal.set()
+        for run in dropped:
+            say({"failed": run, "error": "the run was given up before it began"})
+
+    def ping(self, word):
+        """For a run that needs the loop, the loop answers: a coroutine that does not yield blocks all others."""
+        answer = {"pong": word["ping"]}
+        with self._lock:
+            needs_loop = word.get("run") in self._coroutines
+        if needs_loop:
+            self.loop.call_soon_threadsafe(say, answer)
+        else:
+            say(answer)
+
+    def soon(self, function, *arguments):
+        self.loop.call_soon_threadsafe(self.loop.call_later, 0.1, function, *arguments)
 
     def call(self, add, preserve_run_at, loop=None):
         reply = loop.create_future() if loop else Reply()
@@ -650,7 +764,9 @@ class Host:
             self.reply({"reply": int(begin[2]), "error": f"the jobs were added, but the answer is refused: {why}"})
 
     def hear(self, word):
-        if "run" in word:
+        if "ping" in word:
+            self.ping(word)
+        elif "run" in word:
             self.run(word)
         elif "reply" in word:
             self.reply(word)
@@ -660,8 +776,6 @@ class Host:
             self.hello(word)
         elif "worker" in word:
             self.worker = word["worker"]
-        elif "ping" in word:
-            say({"pong": True})
 
 
 async def settle(one):

@@ -12,4 +12,4 @@ mod server;
 
 pub(crate) use guard::watch as be_guard;
 pub(crate) use home::{Home, running_connection};
-pub(crate) use server::{Server, reset};
+pub(crate) use server::{Server, keep_up, reset};

@@ -53,6 +53,7 @@ pub(crate) struct Settings {
     pub(crate) time_limit: Option<Duration>,
     pub(crate) time_limits: BTreeMap<String, Duration>,
     pub(crate) kill_after: Duration,
+    pub(crate) allow_broken_tasks: bool,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
     /// All of it once more, to be shown.
@@ -145,6 +146,9 @@ impl Settings {
         let time_limit = picker.optional("time_limit", file.time_limit)?;
         let time_limits = picker.time_limits(file.time_limits.clone());
         let kill_after = picker.span("kill_after", only_file(file.kill_after), five)?;
+        let allowed = Given::flag("--allow-broken-tasks", run.allow_broken_tasks.then_some(true));
+        let allow_broken_tasks =
+            picker.pick("allow_broken_tasks", allowed.file(file.allow_broken_tasks), false)?;
         let log = picker.log(file.log.clone());
         let log_format = picker.choice(
             "log_format",
@@ -177,6 +181,7 @@ impl Settings {
             time_limit,
             time_limits,
             kill_after,
+            allow_broken_tasks,
             log,
             log_format,
             entries: picker.entries,

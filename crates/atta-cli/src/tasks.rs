@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atta::WorkerOptions;
+use atta::{PausedTasks, Worker, WorkerOptions};
 
 use crate::output::Failure;
 use discover::{Found, Kind};
@@ -52,6 +52,8 @@ pub(crate) struct TasksSettings {
     pub(crate) concurrency: usize,
     /// Whether tasks of a language that this machine does not have are left out, with a warning, and not an error.
     pub(crate) leaves_out: bool,
+    /// Whether tasks that can't be loaded are logged and not claimed, and not an error.
+    pub(crate) allows_broken: bool,
 }
 
 /// An open folder of tasks.
@@ -59,6 +61,8 @@ pub(crate) struct TasksFolder {
     tasks: Vec<Task>,
     hosts: Vec<Arc<Host>>,
     guard: Arc<Guard>,
+    /// The tasks whose hosts are not ready, or could not load them.
+    paused: PausedTasks,
 }
 
 struct Task {
@@ -73,10 +77,11 @@ enum Way {
 }
 
 impl TasksFolder {
-    /// Reads the folder. The hosts that its tasks need start with their first job, or by [`TasksFolder::start_hosts`].
+    /// Reads the folder. The hosts that its tasks need start with [`TasksFolder::define`].
     pub(crate) async fn open(settings: TasksSettings) -> Result<TasksFolder, Failure> {
         let mut found = discover::discover(&settings.folder)?;
         let guard = Arc::new(Guard::new(settings.kill_after));
+        let paused = PausedTasks::default();
         let mut opening = Opening { settings: &settings, guard, hosts: Vec::new() };
         // All that are wanted must be there before the first is started.
         for (runtime, tasks) in by_runtime(&found) {
@@ -89,20 +94,12 @@ impl TasksFolder {
                 }
                 Err(failure) => return Err(failure),
             };
-            let host = Host::new(program, tasks, &settings, opening.guard.clone());
+            let host = Host::new(program, tasks, &settings, opening.guard.clone(), paused.clone());
             opening.hosts.push((runtime, Arc::new(host)));
         }
         let tasks = found.into_iter().map(|found| opening.task(found)).collect();
         let hosts: Vec<Arc<Host>> = opening.hosts.into_iter().map(|(_, host)| host).collect();
-        Ok(TasksFolder { tasks, hosts, guard: opening.guard })
-    }
-
-    /// Starts the hosts before there is a job for them. Does not wait until they have loaded the tasks: a task that
-    /// can't be loaded is told of in the log, and fails its jobs.
-    pub(crate) fn start_hosts(&self) {
-        for host in &self.hosts {
-            host.start();
-        }
+        Ok(TasksFolder { tasks, hosts, guard: opening.guard, paused })
     }
 
     /// The tasks that were found, in alphabetical order.
@@ -110,8 +107,11 @@ impl TasksFolder {
         self.tasks.iter().map(|task| task.identifier.clone()).collect()
     }
 
-    /// Has a worker run the jobs of all tasks in the folder.
-    pub(crate) fn define(&self, mut options: WorkerOptions) -> WorkerOptions {
+    /// Has a worker run the jobs of all tasks in the folder, and starts the hosts. The worker claims no job of a task whose
+    /// host is not ready, or could not load it.
+    pub(crate) fn define(&self, options: WorkerOptions) -> WorkerOptions {
+        self.hosts.iter().for_each(|host| host.start());
+        let mut options = options.paused_tasks(self.paused.clone());
         for task in &self.tasks {
             let limit = task.time_limit;
             options = match &task.way {
@@ -126,6 +126,36 @@ impl TasksFolder {
             };
         }
         options
+    }
+
+    /// Waits until all hosts have loaded their tasks. Returns what could not be loaded. Cancel safe.
+    pub(crate) async fn loaded(&self) -> Vec<String> {
+        let mut broken = Vec::new();
+        for host in &self.hosts {
+            broken.extend(host.loaded().await);
+        }
+        broken
+    }
+
+    /// Runs the jobs that are due. If a host dies meanwhile, its jobs wait until it is ready again.
+    pub(crate) async fn run_once(&self, worker: &Worker) -> Result<(), Failure> {
+        self.loaded().await;
+        loop {
+            let before = self.deaths();
+            worker.run_once().await?;
+            if self.deaths() == before {
+                return Ok(());
+            }
+            for host in &self.hosts {
+                host.come_back().await.map_err(|error| {
+                    Failure::new(error).with_hint("jobs of its tasks are left, and have lost no attempt")
+                })?;
+            }
+        }
+    }
+
+    fn deaths(&self) -> u64 {
+        self.hosts.iter().map(|host| host.deaths()).sum()
     }
 
     /// Ends the hosts, and whatever else was started and still runs. Call it when the worker has ended.

@@ -50,7 +50,8 @@ pub use utils::{
     QueueSummary, RawJobSpec, Stats, TaskSummary, WorkerStatus, WorkerSummary, WorkerUtils,
 };
 pub use worker::{
-    Claims, ForbiddenFlags, IntoCron, LocalQueueConfig, RefetchDelay, Worker, WorkerHandle, WorkerOptions,
+    Claims, ForbiddenFlags, IntoCron, LocalQueueConfig, PausedTasks, RefetchDelay, Worker, WorkerHandle,
+    WorkerOptions,
 };
 
 /// What most functions of this crate return.

@@ -136,6 +136,9 @@ pub enum Retry {
     At(DateTime<Utc>),
     /// Not at all: it is permanently failed now.
     Never,
+    /// The task could not begin. The job is returned: the attempt does not count, no error is stored, and the job is due at
+    /// once. Pause the task first ([`crate::PausedTasks`]), or the worker claims the job again at once.
+    Return,
 }
 
 impl TaskError {
@@ -162,6 +165,13 @@ impl TaskError {
     #[must_use]
     pub fn give_up(mut self) -> TaskError {
         self.retry = Some(Retry::Never);
+        self
+    }
+
+    /// Returns the job, since the task could not begin: see [`Retry::Return`].
+    #[must_use]
+    pub fn return_job(mut self) -> TaskError {
+        self.retry = Some(Retry::Return);
         self
     }
 

@@ -35,6 +35,10 @@ pub(crate) struct Run {
     #[arg(short, long)]
     pub(crate) watch: bool,
 
+    /// Start although some tasks can't be loaded: run the others, and claim no jobs of the broken ones
+    #[arg(long)]
+    pub(crate) allow_broken_tasks: bool,
+
     /// Install or upgrade the schema, then exit
     #[arg(long, alias = "schemaOnly", conflicts_with_all = ["once", "watch", "cleanup"])]
     pub(crate) schema_only: bool,
@@ -87,6 +91,7 @@ impl Run {
             jobs: self.jobs.or(before.jobs),
             once: self.once || before.once,
             watch: self.watch || before.watch,
+            allow_broken_tasks: self.allow_broken_tasks || before.allow_broken_tasks,
             schema_only: self.schema_only || before.schema_only,
             cleanup: if self.cleanup.is_empty() { before.cleanup } else { self.cleanup },
             max_pool_size: self.max_pool_size.or(before.max_pool_size),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::args::{Dev, Run};
 use crate::commands::run::{self, Signals};
-use crate::dev::{Home, Server, be_guard, reset};
+use crate::dev::{Home, Server, be_guard, keep_up, reset};
 use crate::logging;
 use crate::output::ask::confirm;
 use crate::output::{Failure, note};
@@ -28,8 +28,12 @@ pub(crate) async fn run(settings: Settings, args: Dev) -> Result<ExitCode, Failu
     let entering = home.clone();
     let server = blocking(move || Server::enter(&entering)).await?;
     note(&greeting(&server, &settings));
-    let settings = Settings { connection: Some(server.url.clone()), ..settings };
-    let worked = run::work(settings, Run { watch: true, ..args.run }, signals).await;
+    // Somebody may be writing the tasks that can't be loaded.
+    let settings = Settings { connection: Some(server.url.clone()), allow_broken_tasks: true, ..settings };
+    let worked = tokio::select! {
+        worked = run::work(settings, Run { watch: true, ..args.run }, signals) => worked,
+        failure = keep_up(&home, &server.url) => Err(failure),
+    };
     // However that ended, the server is left in good order.
     let has_stopped = blocking(move || server.leave(&home)).await?;
     if !has_stopped {

@@ -7,6 +7,7 @@ mod crew;
 mod signals;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -21,6 +22,10 @@ use crate::tasks::TasksFolder;
 use crate::watch::Watch;
 use crew::{Crew, Mode, tasks_settings};
 pub(crate) use signals::Signals;
+
+/// Supervisors and `timeout` send a signal to a process and to its group, so that it arrives twice. Signals that follow the
+/// first one within this time are ignored.
+const REPEATS: Duration = Duration::from_secs(5);
 
 /// The jobs that were to be run are not all run.
 const INTERRUPTED: u8 = 1;
@@ -61,7 +66,8 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
             return Ok(ExitCode::from(INTERRUPTED));
         }
     }
-    let mut signals_heard = 0;
+    let mut first_signal_at: Option<Instant> = None;
+    let mut is_aborted = false;
     let mut patience = None;
     loop {
         let mut heard = None;
@@ -71,7 +77,7 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
                 break;
             }
             name = signals.next() => heard = Some(name),
-            () = changed(&mut watch), if signals_heard == 0 => {
+            () = changed(&mut watch), if first_signal_at.is_none() => {
                 // It may have to wait for a database.
                 tokio::select! {
                     () = crew.reload() => {}
@@ -84,13 +90,21 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
             }
         }
         let Some(name) = heard else { continue };
-        signals_heard += 1;
-        match signals_heard {
-            1 => patience = crew.stop(name),
-            _ => crew.abort(name),
+        match first_signal_at {
+            None => {
+                first_signal_at = Some(Instant::now());
+                patience = crew.stop(name);
+            }
+            Some(first) if first.elapsed() < REPEATS => {
+                tracing::info!("{name}: already shutting down; a signal after 5 s ends everything at once");
+            }
+            Some(_) => {
+                is_aborted = true;
+                crew.abort(name);
+            }
         }
     }
-    let is_cut_short = signals_heard > 1 || (signals_heard == 1 && args.once);
+    let is_cut_short = is_aborted || (first_signal_at.is_some() && args.once);
     Ok(if is_cut_short { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 

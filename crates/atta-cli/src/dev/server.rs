@@ -1,6 +1,7 @@
 //! The server of a project: found running, started, stopped, thrown away.
 
 use std::fs;
+use std::time::Duration;
 
 use atta_cluster::{Binaries, Cluster, Kept};
 
@@ -13,6 +14,14 @@ const SETTINGS: &[&str] = &["synchronous_commit=off", "shared_buffers=64MB", "lo
 
 /// Names the folder of the binaries to use, for those who have them elsewhere or want another version.
 const BINARIES_VARIABLE: &str = "ATTA_POSTGRES_BIN";
+
+/// How often is checked whether the server still runs. One that is down at two checks in a row is started again: somebody may
+/// be restarting it.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// How often a start is tried. Processes of a server that was killed may take a moment to end.
+const START_TRIES: u32 = 5;
+const START_PAUSE: Duration = Duration::from_millis(500);
 
 /// A server that we use. It does not stop before [`Server::leave`], and then only if we are the last.
 #[derive(Debug)]
@@ -54,6 +63,69 @@ impl Server {
         self.guard.finish()?;
         Ok(home.read("connection").is_none())
     }
+}
+
+/// Starts the server again whenever it has ended. Returns only if that is impossible. Cancel safe.
+pub(crate) async fn keep_up(home: &Home, url: &str) -> Failure {
+    let mut checks_down = 0;
+    loop {
+        tokio::time::sleep(CHECK).await;
+        let (home, url) = (home.clone(), url.to_owned());
+        let is_second = checks_down > 0;
+        let checked = tokio::task::spawn_blocking(move || match is_running(&home)? {
+            true => Ok(State::Up),
+            false if is_second => start_again(&home, &url).map(|()| State::Started),
+            false => Ok(State::Down),
+        });
+        checks_down = match checked.await {
+            Ok(Ok(State::Up)) => 0,
+            Ok(Ok(State::Down)) => checks_down + 1,
+            Ok(Ok(State::Started)) => {
+                tracing::warn!("PostgreSQL has ended; it was started again");
+                0
+            }
+            Ok(Err(failure)) => return failure,
+            Err(error) => return Failure::new(format!("looking after the server panicked: {error}")),
+        };
+    }
+}
+
+enum State {
+    Up,
+    Down,
+    Started,
+}
+
+fn is_running(home: &Home) -> Result<bool, Failure> {
+    let running = Cluster::running(&binaries(home)?, &home.cluster()?, None).map_err(plain)?;
+    Ok(running.is_some())
+}
+
+/// At the same address, since workers and tasks know it.
+fn start_again(home: &Home, url: &str) -> Result<(), Failure> {
+    let failed =
+        |why: String| Failure::new(format!("PostgreSQL has ended, and can't be started again: {why}"));
+    let _start = home.lock_start()?;
+    if is_running(home)? {
+        // Another `atta dev` was quicker.
+        return Ok(());
+    }
+    let (binaries, folder, address) = (binaries(home)?, home.cluster()?, Address::of(home));
+    let kept = Kept { port: address.port, password: &address.password, settings: SETTINGS };
+    let mut tries = 0;
+    let cluster = loop {
+        tries += 1;
+        match Cluster::keep(&binaries, &folder, &kept) {
+            Ok(cluster) => break cluster,
+            Err(error) if tries == START_TRIES => return Err(failed(error.to_string())),
+            Err(_) => std::thread::sleep(START_PAUSE),
+        }
+    };
+    if cluster.url("postgres") != url {
+        cluster.stop().map_err(plain)?;
+        return Err(failed("another program has taken its port".into()));
+    }
+    Ok(())
 }
 
 /// Stops the server if it runs. Only with the lock on starts and stops.

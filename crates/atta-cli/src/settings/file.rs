@@ -45,6 +45,7 @@ pub(crate) struct File {
     pub(super) time_limit: Option<Span>,
     pub(super) time_limits: Option<BTreeMap<String, Span>>,
     pub(super) kill_after: Option<Span>,
+    pub(super) allow_broken_tasks: Option<bool>,
     pub(super) log: Option<String>,
     pub(super) log_format: Option<LogFormat>,
 

@@ -1,7 +1,7 @@
 //! Which files of the folder are tasks, and of what kind. Graphile Worker's rules, and hosts for more languages.
 //!
 //! A task's identifier is its path in the folder without the extension, which is everything from the first dot. Names
-//! consist of ASCII letters, digits, `_` and `-`; others are passed over. Of several files with one identifier the
+//! consist of ASCII letters, digits, `_` and `-`; others are skipped with a warning, but for hidden files and backups. Of several files with one identifier the
 //! first of these is the task: `.js`, `.cjs`, `.mjs` as a hosted task, a file that its owner may execute, then `.ts`,
 //! `.mts`, `.cts`, `.py` and the languages of hosts that the user brings. So whatever Graphile Worker runs as an
 //! executable is one here as well.
@@ -74,12 +74,12 @@ fn walk(folder: &Path, prefix: &str, groups: &mut BTreeMap<String, Vec<Candidate
             match name.to_str() {
                 Some(name) if NOT_OURS.contains(&name) => {}
                 Some(name) if is_plain(name) => walk(&entry.path(), &format!("{prefix}{name}/"), groups)?,
-                _ => tracing::info!(folder = %entry.path().display(), "passed over: not a name for tasks"),
+                _ => report_skipped(&entry, "folder"),
             }
             continue;
         }
         let Some((base, extension)) = name.to_str().and_then(split_name) else {
-            tracing::debug!(file = %entry.path().display(), "passed over: not a name for a task");
+            report_skipped(&entry, "file");
             continue;
         };
         if let Some(candidate) = candidate(entry.path(), extension, kind.is_symlink()) {
@@ -87,6 +87,19 @@ fn walk(folder: &Path, prefix: &str, groups: &mut BTreeMap<String, Vec<Candidate
         }
     }
     Ok(())
+}
+
+/// Hidden files and backups of editors are no tasks, and nobody expects them to be.
+fn report_skipped(entry: &fs::DirEntry, kind: &str) {
+    let (name, path) = (entry.file_name(), entry.path());
+    let name = name.to_string_lossy();
+    if name.starts_with(['.', '~', '#']) || name.ends_with('~') {
+        return tracing::debug!("skipped the {kind} {}: hidden, or a backup", path.display());
+    }
+    tracing::warn!(
+        "skipped the {kind} {}: the name of a task consists of ASCII letters, digits, _ and -",
+        path.display()
+    );
 }
 
 /// Nothing if it is no regular file in the end: a folder behind a link, a socket, a link to nowhere.

@@ -1,23 +1,33 @@
 //! A host: a process that has loaded the tasks of its language and runs many jobs at a time.
 //!
-//! It is started once and stays. We speak with it over a socket that it finds as its file descriptor 3 (`wire.rs` has
-//! the words); what it writes to its standard output and error goes to the log. When it dies, the jobs that it was
-//! running fail, those that it had not been given yet wait, and it is started anew, after a pause that grows. When we
-//! die, the socket closes, and it ends by itself.
+//! It is started once and stays. We exchange messages with it over a socket that it finds as its file descriptor 3 (`wire.rs`
+//! has them); what it writes to its standard output and error goes to the log. When we die, the socket closes, and it ends by
+//! itself.
 //!
-//! [`Host`] is the side that jobs see. The life of one process is in `host/life.rs`.
+//! The host is ready when it has loaded its tasks and has said so. Until then, and after its death, its tasks are paused: the
+//! worker claims none of their jobs. A task that could not be loaded stays paused. When the process dies, the jobs that it was
+//! running fail. Jobs that it had not been sent are returned, and so are jobs that are known not to have begun; that costs
+//! them no attempt. The process is started again after a pause that grows.
+//!
+//! A run that was given up (time limit, abort, death of the host) does not begin later. One that was not sent is forgotten
+//! here. One that was sent is aborted, and the host leaves it out if it has not begun; before a time limit is reported, the
+//! host has acknowledged that or is killed.
+//!
+//! [`Host`] is the side that jobs see. The life of one process is in `host/life.rs`, what is known of it in
+//! `host/state.rs`, and `host/supervise.rs` starts the next one.
 
 mod life;
+mod state;
+mod supervise;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use atta::{Job, TaskError, WorkerContext, WorkerUtils};
+use atta::{Job, PausedTasks, TaskError, WorkerContext, WorkerUtils};
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -25,13 +35,17 @@ use super::TasksSettings;
 use super::guard::Guard;
 use super::runtime::Program;
 use super::wire::{self, FailedItem};
+use state::{Begun, State};
+use supervise::{Load, Phase, supervise};
 
-/// The pause before a host is started anew grows from the one to the other.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long a run whose time limit is over is waited for, if it does not end at once: it may heed the abort signal.
+const TO_HEED: Duration = Duration::from_secs(1);
 
-/// A host that lived as long is taken for sound.
-const STEADY: Duration = Duration::from_secs(10);
+/// How often is checked whether a ping was answered.
+const CHECK: Duration = Duration::from_millis(20);
+
+/// Runs that go on although they were given up. With more of them the host is killed: each may keep a thread.
+const MOST_LOST: usize = 256;
 
 /// The jobs' side of a host.
 pub(super) struct Host {
@@ -47,13 +61,18 @@ struct Shared {
     schema: String,
     kill_after: Duration,
     guard: Arc<Guard>,
+    /// Whether the host itself logs that its first start fails, or that tasks can't be loaded: otherwise somebody waits for
+    /// [`Host::loaded`] and reports it.
+    logs_first_load: bool,
+    paused: PausedTasks,
     state: Mutex<State>,
     /// There is something to send.
     outgoing: Notify,
-    /// Lines heard, so that a silent host can be told from a living one.
-    heard: AtomicU64,
-    /// Somebody found it stuck.
-    stuck: Notify,
+    /// Somebody has condemned the process.
+    condemned: Notify,
+    /// The last start failed, and this one may fail in the same way: what it prints is not worth a line.
+    is_repeating: AtomicBool,
+    load: watch::Sender<Load>,
     closing: CancellationToken,
     /// Known from the first job on.
     worker: OnceLock<Acquaintance>,
@@ -66,26 +85,14 @@ struct Acquaintance {
     cancel: CancellationToken,
 }
 
-#[derive(Default)]
-struct State {
-    next_run: u64,
-    /// Runs below this number were given to the process that lives now.
-    sent_below: u64,
-    /// Runs that are to be sent. They outlive a process that dies before it gets them.
-    runs: Vec<u8>,
-    /// Everything else that is to be sent, which means nothing to another process.
-    words: Vec<u8>,
-    running: HashMap<u64, Running>,
-}
-
-struct Running {
-    job: i64,
-    task: Arc<str>,
-    answer: oneshot::Sender<Answer>,
-}
-
 /// How a run ended.
-type Answer = Result<(), Refusal>;
+#[derive(Debug)]
+enum Answer {
+    Done,
+    Failed(Refusal),
+    /// The task has not begun, and will not.
+    NotBegun,
+}
 
 #[derive(Debug)]
 struct Refusal {
@@ -100,6 +107,7 @@ impl Host {
         tasks: Vec<(String, PathBuf)>,
         settings: &TasksSettings,
         guard: Arc<Guard>,
+        paused: PausedTasks,
     ) -> Host {
         let shared = Shared {
             program,
@@ -109,22 +117,63 @@ impl Host {
             schema: settings.schema.clone(),
             kill_after: settings.kill_after,
             guard,
+            logs_first_load: settings.allows_broken,
+            paused,
             state: Mutex::default(),
             outgoing: Notify::new(),
-            heard: AtomicU64::new(0),
-            stuck: Notify::new(),
+            condemned: Notify::new(),
+            is_repeating: AtomicBool::new(false),
+            load: watch::Sender::default(),
             closing: CancellationToken::new(),
             worker: OnceLock::new(),
         };
         Host { shared: Arc::new(shared), supervisor: Mutex::default() }
     }
 
-    /// Starts the process, and whoever starts it again, unless that was done.
+    /// Pauses the tasks, and starts the process, and whoever starts it again, unless that was done.
     pub(super) fn start(&self) {
         let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
         if supervisor.is_none() && !self.shared.closing.is_cancelled() {
+            self.shared.pause_tasks();
             *supervisor = Some(tokio::spawn(supervise(self.shared.clone())));
         }
+    }
+
+    /// Waits until the process is ready, or has failed to become so. Returns what could not be loaded: each task, or the host
+    /// itself.
+    pub(super) async fn loaded(&self) -> Vec<String> {
+        let (load, name) = (self.settled().await, &self.shared.program.name);
+        match load.phase {
+            Phase::Starting => Vec::new(),
+            Phase::Ready(broken) => {
+                broken.into_iter().map(|(task, error)| format!("{task}: {error}")).collect()
+            }
+            Phase::Failed(how) => vec![format!("the {name} host ended before it was ready: {how}")],
+        }
+    }
+
+    /// Waits until a process that died is replaced by one that is ready.
+    pub(super) async fn come_back(&self) -> Result<(), String> {
+        let load = self.settled().await;
+        match load.phase {
+            Phase::Failed(how) if load.deaths > 0 => Err(format!(
+                "the {} host has died, and can't be started again: {how}",
+                self.shared.program.name
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many processes were ready and died.
+    pub(super) fn deaths(&self) -> u64 {
+        self.shared.load.borrow().deaths
+    }
+
+    async fn settled(&self) -> Load {
+        let mut load = self.shared.load.subscribe();
+        let settled = load.wait_for(|load| load.phase != Phase::Starting).await;
+        // Its sender lives as long as this value.
+        settled.map(|load| load.clone()).unwrap_or_default()
     }
 
     /// Ends the process, and waits for that.
@@ -144,17 +193,21 @@ impl Host {
         limit: Option<Duration>,
     ) -> Result<(), TaskError> {
         let shared = &self.shared;
-        self.start();
         shared.get_to_know(&ctx);
-        let mut run = shared.begin(ctx.job());
+        // Its tasks are paused then, so this is a job that was claimed just before.
+        let Some(mut run) = shared.begin(ctx.job(), limit.is_some()) else { return Err(not_begun()) };
         let answer = match limit {
             None => run.answer().await,
-            Some(limit) => match tokio::time::timeout(limit, run.answer()).await {
-                Ok(answer) => answer,
-                Err(_) => return Err(shared.stop_late_run(run, limit).await),
+            Some(limit) => match shared.answer_within(&mut run, limit).await {
+                Some(answer) => answer,
+                None => return Err(shared.stop_late_run(run, limit).await),
             },
         };
-        answer.map_err(|refusal| refusal.into_error(ctx.job()))
+        match answer {
+            Answer::Done => Ok(()),
+            Answer::Failed(refusal) => Err(refusal.into_error(ctx.job())),
+            Answer::NotBegun => Err(not_begun()),
+        }
     }
 }
 
@@ -165,11 +218,16 @@ impl Drop for Host {
     }
 }
 
-/// A run that a host was given or will be.
+fn not_begun() -> TaskError {
+    TaskError::new("the host of the task is not ready").return_job()
+}
+
+/// A run that a host was sent or will be.
 struct Run<'a> {
     number: u64,
     shared: &'a Shared,
     receiver: oneshot::Receiver<Answer>,
+    begun: Begun,
     is_over: bool,
 }
 
@@ -178,19 +236,14 @@ impl Run<'_> {
     async fn answer(&mut self) -> Answer {
         let answer = (&mut self.receiver).await;
         self.is_over = true;
-        answer.unwrap_or_else(|_| Err(Refusal::new("the host of the task has gone")))
+        answer.unwrap_or_else(|_| Answer::Failed(Refusal::new("the host of the task has gone")))
     }
 }
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        if !self.is_over {
-            let mut state = self.shared.lock();
-            if state.running.remove(&self.number).is_some() {
-                wire::abort(&mut state.words, self.number);
-                drop(state);
-                self.shared.outgoing.notify_one();
-            }
+        if !self.is_over && self.shared.lock().give_up(self.number) {
+            self.shared.outgoing.notify_one();
         }
     }
 }
@@ -232,76 +285,62 @@ impl Shared {
         }
     }
 
-    fn begin(&self, job: &Job) -> Run<'_> {
+    /// None: the process is not ready.
+    fn begin(&self, job: &Job, is_limited: bool) -> Option<Run<'_>> {
         let (answer, receiver) = oneshot::channel();
-        let task = job.task_identifier().into();
-        let mut state = self.lock();
-        let number = state.next_run;
-        state.next_run += 1;
-        wire::run(&mut state.runs, number, job);
-        state.running.insert(number, Running { job: job.id(), task, answer });
-        drop(state);
+        let (number, begun) = self.lock().begin(job, is_limited, answer)?;
         self.outgoing.notify_one();
-        Run { number, shared: self, receiver, is_over: false }
+        Some(Run { number, shared: self, receiver, begun, is_over: false })
     }
 
-    /// Tells a run whose time is over to end. If it does not, and the host says nothing at all, the task blocks the
-    /// host, which is then ended: other jobs wait behind it.
+    /// The answer, unless the time limit is over before. The limit counts from the start of the task. A run that does not
+    /// begin for as long waits for something that blocks the host: if the host does not answer at all, it is killed.
+    async fn answer_within(&self, run: &mut Run<'_>, limit: Duration) -> Option<Answer> {
+        loop {
+            let begun = run.begun.clone();
+            tokio::select! {
+                biased;
+                answer = run.answer() => return Some(answer),
+                () = begun.wait() => break,
+                () = tokio::time::sleep(limit) => self.kill_if_blocked(run.number).await,
+            }
+        }
+        tokio::time::timeout(limit, run.answer()).await.ok()
+    }
+
+    /// Tells a run whose time is over to end. If it does not, the host has to acknowledge that it was told, or is killed.
     async fn stop_late_run(&self, mut run: Run<'_>, limit: Duration) -> TaskError {
         wire::abort(&mut self.lock().words, run.number);
         self.outgoing.notify_one();
-        if tokio::time::timeout(self.kill_after, run.answer()).await.is_err() {
-            let heard = self.heard.load(Ordering::Relaxed);
-            wire::ping(&mut self.lock().words);
-            self.outgoing.notify_one();
-            let asked = Instant::now();
-            while self.heard.load(Ordering::Relaxed) == heard {
-                if asked.elapsed() > self.kill_after {
-                    self.stuck.notify_one();
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
+        if tokio::time::timeout(self.kill_after.min(TO_HEED), run.answer()).await.is_err() {
+            self.kill_if_blocked(run.number).await;
+            drop(run);
+            if self.lock().lost() > MOST_LOST {
+                self.condemn("too many runs went on past their time limits");
             }
         }
         TaskError::new(format!("the time limit of {limit:?} is over"))
     }
 
-    /// Fails what the process that died was running.
-    fn fail_running(&self, why: &str, all: bool) {
-        let mut state = self.lock();
-        let below = if all { u64::MAX } else { state.sent_below };
-        let lost: Vec<u64> = state.running.keys().copied().filter(|run| *run < below).collect();
-        for run in lost {
-            if let Some(running) = state.running.remove(&run) {
-                // Whoever waited may have gone.
-                let _ = running.answer.send(Err(Refusal::new(why)));
+    /// Kills the host if it does not answer: other jobs wait behind the one that blocks it.
+    async fn kill_if_blocked(&self, run: u64) {
+        let Some(ping) = self.lock().ping(run) else { return };
+        self.outgoing.notify_one();
+        let asked = Instant::now();
+        while self.lock().awaits(ping) {
+            if asked.elapsed() > self.kill_after {
+                return self.condemn("a task ran past its time limit and blocked all others");
             }
+            tokio::time::sleep(CHECK).await;
         }
-        state.words.clear();
     }
-}
 
-/// Keeps a process alive until the host is closed.
-async fn supervise(shared: Arc<Shared>) {
-    let mut pause = FIRST_PAUSE;
-    let name = shared.program.name.clone();
-    loop {
-        let began = Instant::now();
-        let how = life::live(&shared).await;
-        if shared.closing.is_cancelled() {
-            break;
-        }
-        let error = format!("the {name} host that ran the task has died: {how}");
-        shared.fail_running(&error, false);
-        if began.elapsed() >= STEADY {
-            pause = FIRST_PAUSE;
-        }
-        tracing::error!(host = name, how, "the host has died; it is started anew in {pause:?}");
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = shared.closing.cancelled() => break,
-        }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+    fn condemn(&self, why: &'static str) {
+        self.lock().condemn(why);
+        self.condemned.notify_one();
     }
-    shared.fail_running(&format!("the {name} host of the task was closed"), true);
+
+    fn pause_tasks(&self) {
+        self.paused.pause(self.tasks.iter().map(|(identifier, _)| identifier.as_str()));
+    }
 }

@@ -54,6 +54,10 @@ struct JobWords<'a> {
     flags: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     task_identifier: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locked_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locked_by: Option<&'a str>,
 }
 
 /// An id as text, since not every language has integers of 64 bits.
@@ -96,6 +100,18 @@ impl<'a> JobWords<'a> {
             last_error: job.last_error(),
             flags: job.flags(),
             task_identifier: None,
+            locked_at: None,
+            locked_by: None,
+        }
+    }
+
+    /// A job that was added: what a host can't know of it is said as well.
+    fn of_added(job: &'a Job) -> JobWords<'a> {
+        JobWords {
+            task_identifier: Some(job.task_identifier()),
+            locked_at: job.locked_at().map(|time| time.timestamp_micros()),
+            locked_by: job.locked_by(),
+            ..JobWords::of(job)
         }
     }
 }
@@ -117,14 +133,17 @@ pub(super) fn hello(hello: &Hello) -> Vec<u8> {
 }
 
 /// `{"run":…}`, for each job: so it is put together by hand, and the payload's text goes through as it is.
-pub(super) fn run(out: &mut Vec<u8>, run: u64, job: &Job) {
+/// With `reports_start` the host reports when the task begins.
+pub(super) fn run(run: u64, job: &Job, reports_start: bool) -> Vec<u8> {
+    let out = &mut Vec::with_capacity(job.payload_json().len() + 128);
     write!(out, "{{\"run\":{run},\"task\":").expect(WRITTEN);
     serde_json::to_writer(&mut *out, job.task_identifier()).expect(WRITTEN);
     out.extend_from_slice(b",\"payload\":");
     one_line(out, job.payload_json());
     out.extend_from_slice(b",\"job\":");
     serde_json::to_writer(&mut *out, &JobWords::of(job)).expect(WRITTEN);
-    out.extend_from_slice(b"}\n");
+    out.extend_from_slice(if reports_start { b",\"report_start\":true}\n" } else { b"}\n" });
+    std::mem::take(out)
 }
 
 /// `{"abort":[…]}`
@@ -142,17 +161,35 @@ pub(super) fn worker(out: &mut Vec<u8>, id: &str) {
     writeln!(out, "{}", serde_json::json!({ "worker": id })).expect(WRITTEN);
 }
 
-/// `{"ping":true}`
-pub(super) fn ping(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"{\"ping\":true}\n");
+/// `{"ping":…,"run":…}`: does what this run needs still work?
+pub(super) fn ping(out: &mut Vec<u8>, number: u64, run: u64) {
+    writeln!(out, "{{\"ping\":{number},\"run\":{run}}}").expect(WRITTEN);
+}
+
+/// Why jobs could not be added.
+#[derive(Debug)]
+pub(super) struct AddError {
+    pub(super) message: String,
+    /// The SQLSTATE, if the database refused.
+    pub(super) code: Option<String>,
+}
+
+impl<T: Into<String>> From<T> for AddError {
+    fn from(message: T) -> AddError {
+        AddError { message: message.into(), code: None }
+    }
 }
 
 /// `{"reply":…}`: the jobs that were added, or why not.
-pub(super) fn reply(call: u64, result: Result<Vec<Job>, String>) -> Vec<u8> {
+pub(super) fn reply(call: u64, result: Result<Vec<Job>, AddError>) -> Vec<u8> {
     let mut out = Vec::new();
     match result {
         Err(error) => {
-            writeln!(out, "{}", serde_json::json!({ "reply": call, "error": error })).expect(WRITTEN);
+            let mut line = serde_json::json!({ "reply": call, "error": error.message });
+            if let Some(code) = error.code {
+                line["code"] = code.into();
+            }
+            writeln!(out, "{line}").expect(WRITTEN);
         }
         Ok(jobs) => {
             write!(out, "{{\"reply\":{call},\"result\":[").expect(WRITTEN);
@@ -160,8 +197,7 @@ pub(super) fn reply(call: u64, result: Result<Vec<Job>, String>) -> Vec<u8> {
                 out.extend_from_slice(if position == 0 { b"{\"payload\":" } else { b",{\"payload\":" });
                 one_line(&mut out, job.payload_json());
                 out.extend_from_slice(b",\"job\":");
-                let words = JobWords { task_identifier: Some(job.task_identifier()), ..JobWords::of(job) };
-                serde_json::to_writer(&mut out, &words).expect(WRITTEN);
+                serde_json::to_writer(&mut out, &JobWords::of_added(job)).expect(WRITTEN);
                 out.push(b'}');
             }
             out.extend_from_slice(b"]}\n");
@@ -204,8 +240,12 @@ pub(super) fn compact(json: &str) -> String {
 pub(super) struct Said {
     /// The host is there: what it calls itself.
     pub(super) ready: Option<String>,
+    /// With `ready`: it reports the start of a run that asks for it.
+    pub(super) reports_start: bool,
     /// A task that could not be loaded; with `error`.
     pub(super) unloaded: Option<String>,
+    /// Runs whose tasks begin now.
+    pub(super) started: Option<Vec<u64>>,
     /// Runs that have ended well.
     pub(super) done: Option<Vec<u64>>,
     /// A run that has not; with `error`, or with `items`.
@@ -222,7 +262,8 @@ pub(super) struct Said {
     pub(super) call: Option<u64>,
     pub(super) add: Option<Box<RawValue>>,
     pub(super) preserve_run_at: bool,
-    pub(super) pong: Option<bool>,
+    /// The number of a ping, or `true` for all.
+    pub(super) pong: Option<serde_json::Value>,
 }
 
 /// What a line says. A word that somebody waits for is understood as far as that: if the rest of it is not as it should

@@ -75,6 +75,7 @@ impl Rows for Hosted {
             schema: "graphile_worker".into(),
             concurrency: SLOTS,
             leaves_out: false,
+            allows_broken: true,
         };
         let folder = TasksFolder::open(settings).await.expect("the folder opens");
         let options = folder.define(options);

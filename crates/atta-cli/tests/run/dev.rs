@@ -150,3 +150,38 @@ fn what_is_missing_for_it_is_named_with_the_cure() {
         binaries.err
     );
 }
+
+/// The server in the folder, wherever its files are.
+fn cluster_of(folder: &Folder) -> testkit::Cluster {
+    let place = fs::canonicalize(folder.path.join(".atta/postgres")).expect("it was made");
+    let binaries = testkit::Binaries::find().expect("PostgreSQL is installed");
+    let running = testkit::Cluster::running(&binaries, &place, None).expect("it can be read");
+    running.expect("a server runs")
+}
+
+#[tokio::test]
+async fn a_server_that_dies_is_started_again() {
+    let folder = Folder::with_hello();
+    let worker = dev(&folder, "log", &[]).await;
+    let url = folder.read(".atta/connection");
+    let server = cluster_of(&folder);
+    server.kill().unwrap();
+    worker.says("PostgreSQL has ended; it was started again").await;
+    assert_eq!(folder.read(".atta/connection"), url);
+    let client = connect(&folder).await;
+    client.execute("select graphile_worker.add_job('hello')", &[]).await.unwrap();
+    worker.says("hello from job 1").await;
+    end(worker).await;
+    assert!(!folder.has(".atta/connection"), "it stops with the last");
+}
+
+#[tokio::test]
+async fn a_server_that_can_not_be_started_again_ends_the_worker() {
+    let folder = Folder::with_hello();
+    let mut worker = dev(&folder, "log", &[]).await;
+    let server = cluster_of(&folder);
+    fs::remove_file(server.folder().join("data/global/pg_control")).unwrap();
+    server.kill().unwrap();
+    assert_eq!(worker.code().await, Some(2), "{}", worker.log());
+    assert!(worker.log().contains("PostgreSQL has ended, and can't be started again"), "{}", worker.log());
+}

@@ -27,8 +27,27 @@ async fn a_signal_lets_the_running_job_finish() {
     assert_eq!((jobs(&db, "true").await, jobs(&db, "attempts = 0 and locked_at is null").await), (1, 1));
 }
 
+/// `timeout`, and supervisors that signal a process and its group.
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once_and_the_job_keeps_its_attempt() {
+async fn a_signal_that_arrives_twice_lets_the_running_job_finish() {
+    let (db, folder) = (Database::migrated().await, Folder::new());
+    folder.script("wait", WAITS);
+    folder.write("atta.toml", "shutdown_grace_period = '2m'");
+    let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url()]));
+    add(&db, "wait", "").await;
+    wait_for_file(&folder.path.join("begun"), true).await;
+    worker.process.signal(Signal::Terminate);
+    worker.says("SIGTERM: letting running jobs finish").await;
+    worker.process.signal(Signal::Terminate);
+    worker.says("SIGTERM: already shutting down").await;
+    folder.write("go", "");
+    assert_eq!(worker.code().await, Some(0), "{}", worker.log());
+    assert!(folder.has("done"));
+    assert_eq!(jobs(&db, "true").await, 0);
+}
+
+#[tokio::test]
+async fn a_signal_that_comes_later_ends_it_at_once_and_the_job_keeps_its_attempt() {
     let (db, folder) = (Database::migrated().await, Folder::new());
     folder.script("wait", WAITS);
     folder.write("atta.toml", "shutdown_grace_period = '2m'");
@@ -37,7 +56,14 @@ async fn a_second_signal_ends_it_at_once_and_the_job_keeps_its_attempt() {
     wait_for_file(&folder.path.join("begun"), true).await;
     worker.process.signal(Signal::Terminate);
     worker.says("SIGTERM: letting running jobs finish").await;
-    worker.process.signal(Signal::Terminate);
+    let first = std::time::Instant::now();
+    wait_for("a later signal to end it", || {
+        worker.process.signal(Signal::Terminate);
+        let is_over = worker.log().contains("SIGTERM: ending at once");
+        async move { is_over.then_some(()) }
+    })
+    .await;
+    assert!(first.elapsed() > std::time::Duration::from_secs(3), "after {:?}", first.elapsed());
     assert_eq!(worker.code().await, Some(1), "{}", worker.log());
     assert!(!folder.has("done"));
     assert_eq!(jobs(&db, "attempts = 0 and locked_at is null").await, 1);

@@ -63,7 +63,7 @@ async fn an_error_comes_with_its_message_first_and_its_place() {
 }
 
 #[tokio::test]
-async fn a_task_that_can_not_be_loaded_fails_its_jobs_and_no_others() {
+async fn jobs_of_a_task_that_can_not_be_loaded_are_not_claimed_and_others_are() {
     let (db, client) = database().await;
     let folder = Folder::new()
         .file("hello.js", HELLO)
@@ -73,13 +73,15 @@ async fn a_task_that_can_not_be_loaded_fails_its_jobs_and_no_others() {
     add(&client, "hello", r#"{"name":"beside the broken"}"#).await;
     add(&client, "wrong", "{}").await;
     run_once(&db, &folder).await;
-    assert!(last_error(&client).await.contains("does not export a function"));
+    let row = client.query_one("select attempts, last_error from graphile_worker.jobs", &[]).await.unwrap();
+    assert_eq!((row.get::<_, i16>(0), row.get::<_, Option<String>>(1)), (0, None));
     assert_eq!(log::lines_with("Hello, beside the broken").len(), 1);
     let told = log::lines_with("the task can't be loaded");
     let of = |task: &str| {
         let found = told.iter().find(|line| line.task.as_deref() == Some(task));
         found.unwrap_or_else(|| panic!("{task}: {told:?}")).message.clone()
     };
+    assert!(of("wrong").contains("does not export a function"), "{}", of("wrong"));
     // Where it is, and nothing of the way through Node's loader.
     assert!(of("broken").contains("broken.js:1\nmodule.exports = (;"), "{}", of("broken"));
     assert!(!of("broken").contains("node:internal"), "{}", of("broken"));
@@ -219,4 +221,58 @@ async fn a_time_limit_is_told_and_a_task_that_blocks_the_host_does_not_block_for
     add(&client, "blocks", "{}").await;
     run_once_with(&db, settings).await;
     assert_eq!(last_error(&client).await, "the time limit of 500ms is over");
+}
+
+#[tokio::test]
+async fn an_error_of_a_helper_has_the_lines_of_the_task_its_class_and_its_code() {
+    let (db, client) = database().await;
+    let task = r#"
+class PaymentError extends Error {
+  constructor(message) {
+    super(message);
+    this.code = "E_CARD";
+  }
+}
+async function adds({ addJob }) {
+  await addJob("x".repeat(200), {});
+}
+module.exports = async (payload, helpers) => {
+  const assert = require("node:assert");
+  if (payload.pays) throw new PaymentError("the card was refused");
+  const added = await helpers.addJob("later", {}, { runAt: new Date("2030-01-01T00:00:00Z") });
+  assert.strictEqual(added.locked_by, null);
+  assert.strictEqual(added.locked_at, null);
+  assert.strictEqual(added.is_available, true);
+  assert.ok(helpers.job.locked_by.startsWith("atta-") && helpers.job.locked_at instanceof Date);
+  const added2 = await helpers.addJobs([{ identifier: "later" }]);
+  assert.strictEqual(added2[0].locked_by, null);
+  await assert.rejects(helpers.addJob("x".repeat(200), {}), { code: "GWBID" });
+  helpers.logger.scope({ label: "billing", step: 1 }).scope({ step: 2 }).info("labelled words");
+  process.stdout.write("without an end");
+  process.stderr.write("neither here");
+  await adds(helpers);
+};
+"#;
+    let folder = Folder::new().file("helped.js", task);
+    let first = add(&client, "helped", "{}").await;
+    let second = add(&client, "helped", r#"{"pays":true}"#).await;
+    run_once(&db, &folder).await;
+    let error = error_of(&client, first).await;
+    assert!(error.contains("128") && error.contains("at adds ("), "{error}");
+    assert!(error.contains("helped.js:9:") && error.contains("code: GWBID"), "{error}");
+    assert!(!error.contains("[eval]") && !error.contains("node:"), "the way through the host: {error}");
+    let error = error_of(&client, second).await;
+    assert!(error.starts_with("the card was refused\nPaymentError, code: E_CARD\n    at "), "{error}");
+    assert!(error.contains("helped.js:13:"), "{error}");
+    let labelled = &log::lines_with("labelled words")[0];
+    assert_eq!(labelled.meta.as_deref(), Some(r#"{"label":"billing","step":2}"#));
+    for text in ["without an end", "neither here"] {
+        let lines = log::lines_with(text);
+        assert_eq!(lines.iter().map(|line| line.job).collect::<Vec<_>>(), [Some(first)], "{text}");
+    }
+}
+
+async fn error_of(client: &tokio_postgres::Client, job: i64) -> String {
+    let sql = "select last_error from graphile_worker.jobs where id = $1";
+    client.query_one(sql, &[&job]).await.unwrap().get(0)
 }

@@ -17,6 +17,7 @@ mod beside_node;
 mod connections;
 mod deploy;
 mod executables;
+mod given_up;
 mod hosts;
 mod javascript;
 mod odd;

@@ -110,3 +110,45 @@ async fn only_the_items_of_a_batch_that_failed_are_left() {
         assert_eq!(row.get::<_, String>(1), "[1,3]");
     }
 }
+
+#[tokio::test]
+async fn an_error_of_a_helper_has_the_lines_of_the_task_its_class_and_its_code() {
+    let (db, client) = database().await;
+    let body = r#"
+    if payload.get("pays"):
+        error = ValueError("the card was refused")
+        error.code = "E_CARD"
+        raise error
+    added = AWAIT helpers.add_job("later", run_at="2030-01-01T00:00:00Z")
+    assert added.locked_by is None and added.locked_at is None, added
+    assert helpers.job.locked_by.startswith("atta-")
+    try:
+        AWAIT helpers.add_job("x" * 200)
+    except RuntimeError as error:
+        assert error.code == "GWBID"
+    print("no end of", helpers.job.task_identifier, end="")
+    AWAIT helpers.add_job("x" * 200)
+"#;
+    let of = |start: &str, wait: &str| {
+        format!("{start}def task(payload, helpers):{}", body.replace("AWAIT ", wait))
+    };
+    let folder =
+        Folder::new().file("helped_sync.py", &of("", "")).file("helped_later.py", &of("async ", "await "));
+    for task in ["helped_sync", "helped_later"] {
+        add(&client, task, "{}").await;
+        add(&client, task, r#"{"pays":true}"#).await;
+    }
+    run_once(&db, &folder).await;
+    let sql = "select task_identifier, last_error from graphile_worker.jobs
+        where last_error is not null order by id";
+    let rows = client.query(sql, &[]).await.unwrap();
+    assert_eq!(rows.len(), 4);
+    for (index, row) in rows.iter().enumerate() {
+        let (task, error): (String, String) = (row.get(0), row.get(1));
+        let (line, code) = if index % 2 == 0 { (14, "GWBID") } else { (5, "E_CARD") };
+        assert!(error.contains(&format!("{task}.py\", line {line}, in task")), "{error}");
+        assert!(error.contains(&format!("code: {code}")), "{error}");
+        assert!(error.contains("Error: "), "{error}");
+        assert_eq!(log::lines_with(&format!("no end of {task}")).len(), 1);
+    }
+}

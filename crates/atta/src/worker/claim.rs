@@ -19,6 +19,8 @@ use crate::{Error, Job, Result};
 #[derive(Debug)]
 pub(crate) struct Claimable {
     pub(crate) count: usize,
+    /// The tasks whose queued jobs are claimed: all but those that are paused.
+    pub(crate) tasks: Vec<String>,
     /// The tasks whose jobs are claimed durably even without a queue.
     pub(crate) unqueued: Vec<String>,
     /// Only jobs that are more urgent than this.
@@ -96,7 +98,7 @@ pub(crate) async fn claim_jobs(
     let (after_time, after_id) = level.and_then(|level| level.position).unzip();
     let parameters: [(&(dyn ToSql + Sync), Type); 14] = [
         (&&*shared.worker_id, Type::TEXT),
-        (&shared.task_identifiers, Type::TEXT_ARRAY),
+        (&wanted.tasks, Type::TEXT_ARRAY),
         (&forbidden, Type::TEXT_ARRAY),
         (&now, Type::TIMESTAMPTZ),
         (&limit, Type::INT8),

@@ -13,6 +13,7 @@ use super::backoff::Backoff;
 use super::flags::{FlagReader, ForbiddenFlags};
 use super::hooks::HookBacklog;
 use super::lanes;
+use super::pause::PausedTasks;
 use super::plan::{LocalQueueConfig, Plan};
 use super::release;
 use super::run::Tasks;
@@ -71,6 +72,7 @@ pub struct WorkerOptions {
     poll_interval: Duration,
     tasks: Tasks,
     forbidden_flags: ForbiddenFlags,
+    paused_tasks: PausedTasks,
     extensions: Extensions,
     events: EventSender,
     hooks: HookList,
@@ -96,6 +98,7 @@ impl Default for WorkerOptions {
             poll_interval: Duration::from_secs(2),
             tasks: Tasks::default(),
             forbidden_flags: ForbiddenFlags::default(),
+            paused_tasks: PausedTasks::default(),
             extensions: Extensions::default(),
             events: EventSender::default(),
             hooks: HookList::default(),
@@ -173,6 +176,12 @@ impl WorkerOptions {
         R: Future<Output: IntoTaskHandlerResult> + Send + 'static,
     {
         self.tasks.define_raw(identifier, handler);
+        self
+    }
+
+    /// Claims no jobs of the tasks in this set, which may change while the worker runs.
+    pub fn paused_tasks(mut self, paused: PausedTasks) -> WorkerOptions {
+        self.paused_tasks = paused;
         self
     }
 
@@ -390,6 +399,7 @@ impl WorkerOptions {
             use_prepared: self.use_prepared.unwrap_or(is_direct && config.is_some()),
             task_identifiers: self.tasks.identifiers(),
             tasks: self.tasks,
+            paused_tasks: self.paused_tasks,
             slots: self.concurrency,
             forbidden_flags: FlagReader::new(self.forbidden_flags, Handle::current()),
             extensions: self.extensions,

@@ -13,14 +13,14 @@
 //! in that order, and the owner opens it as far as both kinds of claims are known to have brought everything
 //! ([`Owner::open_list`]).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::backoff::Backoff;
@@ -179,6 +179,9 @@ pub(super) struct Owner {
     durable_sent_at: Option<Instant>,
     pick_sent_at: Option<Instant>,
     held: Source,
+    /// Changes of the tasks that are paused, and the tasks that are not.
+    paused_tasks: watch::Receiver<BTreeSet<String>>,
+    active_tasks: Vec<String>,
     /// The tasks whose jobs without a queue are held, and those whose jobs are always claimed durably.
     held_tasks: Vec<Arc<str>>,
     durable_tasks: Vec<String>,
@@ -274,6 +277,8 @@ impl Owner {
             durable_sent_at: None,
             pick_sent_at: None,
             held: Source { more: true, ..Source::default() },
+            paused_tasks: shared.paused_tasks.changes(),
+            active_tasks: Vec::new(),
             held_tasks: Vec::new(),
             durable_tasks: Vec::new(),
             tasks_changed: true,
@@ -331,6 +336,7 @@ impl Owner {
                 () = self.shared.hook_backlog.has_room(), if hooks_are_behind => {}
                 Some(slot) = self.slots.join_next() => self.on_slot_ended(slot),
                 Some(wake) = self.wakes.recv() => self.on_wake(wake),
+                Ok(()) = self.paused_tasks.changed() => (self.tasks_changed, self.due_unknown) = (true, true),
                 () = tokio::time::sleep_until(timer.into()) => self.on_timer(),
                 () = self.shared.stop.cancelled(), if !self.shutdown.has_begun() => self.begin_shutdown(),
                 () = self.shared.abort.cancelled(), if !self.shutdown.is_aborting() => self.begin_abort(),
@@ -409,9 +415,9 @@ impl Owner {
             return;
         }
         (self.tasks_changed, self.held_before) = (false, holds);
-        let all = self.shared.task_identifiers.iter();
+        self.active_tasks = self.shared.active_tasks();
         let (durable, held): (Vec<&String>, Vec<&String>) =
-            all.partition(|task| !holds || self.durations.is_slow(task));
+            self.active_tasks.iter().partition(|task| !holds || self.durations.is_slow(task));
         self.held_tasks = held.iter().map(|task| task.as_str().into()).collect();
         self.durable_tasks = durable.into_iter().cloned().collect();
         self.scan.set_tasks(&self.held_tasks);
@@ -579,7 +585,8 @@ impl Owner {
             return None;
         }
         let fitting = (bytes as f64 / self.payload_bytes.max(1.0)) as usize;
-        let (count, unqueued) = (count.min(fitting).max(1), self.durable_tasks.clone());
+        let count = count.min(fitting).max(1);
+        let (tasks, unqueued) = (self.active_tasks.clone(), self.durable_tasks.clone());
         let reads_all_flagged =
             self.mode == Mode::UntilEmpty || self.flagged_not_before.is_none_or(|time| time <= now);
         let mut level = self.durable_level.clone();
@@ -587,7 +594,17 @@ impl Owner {
             level.position = None;
         }
         let epoch = self.durable_epoch;
-        Some(Claimable { count, unqueued, before, bytes, reads_all_flagged, level, epoch, sent_at: now })
+        Some(Claimable {
+            count,
+            tasks,
+            unqueued,
+            before,
+            bytes,
+            reads_all_flagged,
+            level,
+            epoch,
+            sent_at: now,
+        })
     }
 
     /// As many jobs as there is room for, and none before half of the local queue has gone, since few at a time cost almost
@@ -984,7 +1001,7 @@ impl Owner {
 
     fn on_finished(&mut self, finished: Vec<Finished>) {
         for one in finished {
-            if !matches!(one.outcome, Outcome::Interrupted) {
+            if !matches!(one.outcome, Outcome::Interrupted | Outcome::NotStarted) {
                 self.tasks_changed |= self.durations.learn(one.job.task_identifier(), one.duration);
             }
             match one.claim {

@@ -194,6 +194,9 @@ async fn call(shared: &Arc<Shared>, job: &Arc<Job>, task: &Task) -> Outcome {
         Some(_) if shared.cancel.is_cancelled() => Outcome::Interrupted,
         Some(Unfinished { error, payload }) => {
             let (retry, text) = decide(&task.retry_policy, job, &error);
+            if retry == Retry::Return {
+                return Outcome::NotStarted;
+            }
             Outcome::Failed(Failure { error: crate::error::without_nul(&text).into(), retry, payload })
         }
     }

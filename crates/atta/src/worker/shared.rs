@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::flags::FlagReader;
 use super::hooks::HookBacklog;
+use super::pause::PausedTasks;
 use super::run::Tasks;
 use crate::context::Extensions;
 use crate::event::{EventSender, HookList};
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) use_prepared: bool,
     pub(crate) tasks: Tasks,
     pub(crate) task_identifiers: Vec<String>,
+    /// Their jobs are not claimed for now.
+    pub(crate) paused_tasks: PausedTasks,
     pub(crate) slots: usize,
     pub(crate) forbidden_flags: FlagReader,
     pub(crate) extensions: Extensions,
@@ -77,6 +80,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The tasks whose jobs are claimed now.
+    pub(crate) fn active_tasks(&self) -> Vec<String> {
+        self.task_identifiers.iter().filter(|task| !self.paused_tasks.contains(task)).cloned().collect()
+    }
+
     /// The time to go by, if it is not the database's.
     pub(crate) fn local_now(&self) -> Option<DateTime<Utc>> {
         self.clock.as_ref().map(Clock::now)

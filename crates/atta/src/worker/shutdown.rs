@@ -22,6 +22,10 @@ const TO_RELEASE: Duration = Duration::from_secs(30);
 /// How long hooks may take to end.
 const FOR_HOOKS: Duration = Duration::from_secs(1);
 
+/// Supervisors and `timeout` send a signal to a process and to its group, so that it arrives twice. Signals that follow the
+/// first one within this time are ignored.
+const REPEATS: Duration = Duration::from_secs(5);
+
 /// Ends a worker from elsewhere. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct WorkerHandle {
@@ -65,7 +69,8 @@ fn request(shared: &Shared, reason: &str) {
     shared.stop.cancel();
 }
 
-/// The first signal asks for an orderly end, the second for an immediate one. Signals are caught from this call on.
+/// The first signal asks for an orderly end. Further signals are ignored for 5 s; after that, one asks for an immediate end.
+/// Signals are caught from this call on.
 pub(super) fn watch_signals(shared: Arc<Shared>) -> Result<impl Future<Output = ()> + Send + use<>> {
     use tokio::signal::unix::{SignalKind, signal};
     let watch = |kind| {
@@ -75,7 +80,7 @@ pub(super) fn watch_signals(shared: Arc<Shared>) -> Result<impl Future<Output = 
     let mut terminate = watch(SignalKind::terminate())?;
     let mut hangup = watch(SignalKind::hangup())?;
     Ok(async move {
-        let mut is_second = false;
+        let mut first_at: Option<Instant> = None;
         loop {
             let name = tokio::select! {
                 _ = interrupt.recv() => "SIGINT",
@@ -83,14 +88,21 @@ pub(super) fn watch_signals(shared: Arc<Shared>) -> Result<impl Future<Output = 
                 _ = hangup.recv() => "SIGHUP",
                 () = shared.ended.cancelled() => return,
             };
-            if is_second {
-                tracing::warn!(signal = name, "second signal: aborting");
-                shared.cancel.cancel();
-                shared.abort.cancel();
-                return;
+            match first_at {
+                None => {
+                    first_at = Some(Instant::now());
+                    request(&shared, name);
+                }
+                Some(first_at) if first_at.elapsed() < REPEATS => {
+                    tracing::info!(signal = name, "already shutting down; a signal after 5 s aborts");
+                }
+                Some(_) => {
+                    tracing::warn!(signal = name, "second signal: aborting");
+                    shared.cancel.cancel();
+                    shared.abort.cancel();
+                    return;
+                }
             }
-            is_second = true;
-            request(&shared, name);
         }
     })
 }

@@ -287,8 +287,9 @@ impl Slot {
     }
 
     async fn run_one(&mut self, next: Next) -> Finished {
-        // Whatever was claimed, or left waiting, when the shutdown came: it is too late to begin it.
-        let is_too_late = self.shared.stop.is_cancelled() || self.may_be_lost(&next);
+        // Whatever was claimed, or left waiting, when the shutdown came or its task was paused: it is too late to begin it.
+        let is_paused = self.shared.paused_tasks.contains(next.job.task_identifier());
+        let is_too_late = self.shared.stop.is_cancelled() || is_paused || self.may_be_lost(&next);
         let Next { job, claim, .. } = next;
         if is_too_late {
             return Finished { job, outcome: Outcome::NotStarted, duration: Duration::ZERO, claim };

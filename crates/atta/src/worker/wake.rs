@@ -213,12 +213,13 @@ async fn ask(shared: &Shared, for_jobs: bool) -> Result<Polled> {
     let for_jobs = for_jobs && knows_flags;
     let continuous = shared.continuity.duration(Instant::now()).as_secs_f64();
     let threshold = shared.recovery_threshold.as_secs_f64();
+    let tasks = shared.active_tasks();
     let rows = shared
         .query(
             &client,
             &shared.sql.poll,
             &[
-                (&shared.task_identifiers, Type::TEXT_ARRAY),
+                (&tasks, Type::TEXT_ARRAY),
                 (&forbidden, Type::TEXT_ARRAY),
                 (&shared.local_now(), Type::TIMESTAMPTZ),
                 (&&*shared.worker_id, Type::TEXT),

@@ -9,6 +9,7 @@ mod large;
 mod local_queue;
 mod options;
 mod order;
+mod paused;
 mod retries;
 
 mod seeds;

@@ -96,7 +96,7 @@ impl Crew {
     /// In good order. Gives back when to lose patience, unless the workers know that by themselves: while watching,
     /// they would let the jobs of an old generation go on for long.
     pub(super) fn stop(&mut self, reason: &str) -> Option<Instant> {
-        tracing::info!("{reason}: letting running jobs finish; once more to end at once");
+        tracing::info!("{reason}: letting running jobs finish; a signal after 5 s ends everything at once");
         self.is_waiting = false;
         self.handles.iter().for_each(WorkerHandle::request_shutdown);
         let patience = self.settings.shutdown_grace_period + self.settings.shutdown_abort_period;
@@ -109,9 +109,15 @@ impl Crew {
         self.handles.iter().for_each(WorkerHandle::abort);
     }
 
+    /// Whether tasks that can't be loaded are no reason not to start: while watching, somebody may be writing them.
+    fn allows_broken(&self) -> bool {
+        self.mode == Mode::Watching || self.settings.allow_broken_tasks
+    }
+
     async fn begin(&mut self) -> Result<(), Failure> {
         let settings = TasksSettings {
             leaves_out: self.mode == Mode::Watching,
+            allows_broken: self.allows_broken(),
             ..tasks_settings(&self.settings, &self.database)?
         };
         let folder = TasksFolder::open(settings).await?;
@@ -120,16 +126,19 @@ impl Crew {
             folder.close().await;
             return self.wait_for_tasks();
         }
-        // A single run may find nothing to do, and then nobody has waited for a host.
-        if self.mode != Mode::Once {
-            folder.start_hosts();
-        }
         self.warn_of_unknown_tasks(&identifiers);
-        let worker = match folder.define(self.options()).init().await {
+        let options = folder.define(self.options());
+        // Before anything is done to the database: a rollout of broken tasks ends here.
+        let broken = if self.allows_broken() { Vec::new() } else { folder.loaded().await };
+        let started = match broken.is_empty() {
+            true => options.init().await.map_err(Failure::from),
+            false => Err(refuse(&broken)),
+        };
+        let worker = match started {
             Ok(worker) => worker,
-            Err(error) => {
+            Err(failure) => {
                 folder.close().await;
-                return Err(error.into());
+                return Err(failure);
             }
         };
         self.is_waiting = false;
@@ -217,11 +226,16 @@ impl Crew {
 /// The life of a generation.
 async fn live(worker: Worker, folder: TasksFolder, mode: Mode) -> (String, Result<(), Failure>) {
     let ended = match mode {
-        Mode::Once => worker.run_once().await,
-        Mode::UntilShutdown | Mode::Watching => worker.run().await,
+        Mode::Once => folder.run_once(&worker).await,
+        Mode::UntilShutdown | Mode::Watching => worker.run().await.map_err(Failure::from),
     };
     folder.close().await;
-    (worker.id().to_owned(), ended.map_err(Failure::from))
+    (worker.id().to_owned(), ended)
+}
+
+fn refuse(broken: &[String]) -> Failure {
+    Failure::new(format!("not all tasks can be loaded:\n{}", broken.join("\n")))
+        .with_hint("fix them, or run the others with --allow-broken-tasks")
 }
 
 /// The crontab, if there is one. One that was named must be there.
@@ -254,5 +268,6 @@ pub(super) fn tasks_settings(settings: &Settings, database: &Database) -> Result
         schema: settings.schema.clone(),
         concurrency: settings.jobs,
         leaves_out: false,
+        allows_broken: settings.allow_broken_tasks,
     })
 }

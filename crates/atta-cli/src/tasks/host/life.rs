@@ -1,4 +1,4 @@
-//! The life of one host process: start it, speak with it, listen to it, see it end.
+//! The life of one host process: start it, send messages, receive messages, see it end.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,8 +20,9 @@ use tokio::task::JoinSet;
 use super::super::executable::describe;
 use super::super::guard::Group;
 use super::super::lines::{Tail, read_lines};
-use super::super::wire::{self, Hello, HostedTask, NewJob, Said};
-use super::{Refusal, Shared};
+use super::super::wire::{self, AddError, Hello, HostedTask, NewJob, Said};
+use super::supervise::SLOW_LOAD;
+use super::{Answer, Refusal, Shared};
 
 /// The host's end of the socket is this file descriptor: whatever a task starts must not read it for standard input.
 const SOCKET: i32 = 3;
@@ -35,17 +36,11 @@ const LONGEST_LINE: usize = 64 * 1024 * 1024;
 /// How long the last words may take when the process has ended: others may still have its pipes.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// Starts a process and is with it until its end. Says how it ended.
+/// Starts a process and stays with it until its end. Returns how it ended.
 pub(super) async fn live(shared: &Shared) -> String {
     let (child, socket) = match start(shared) {
         Ok(started) => started,
-        Err(error) => {
-            // Nobody can take the jobs that wait: they fail, and are tried again later.
-            let path = shared.program.path.display();
-            let error = format!("can't start {path}: {error}");
-            shared.lock().sent_below = u64::MAX;
-            return error;
-        }
+        Err(error) => return format!("can't start {}: {error}", shared.program.path.display()),
     };
     accompany(shared, child, socket).await
 }
@@ -78,8 +73,9 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
     let (reader, writer) = socket.into_split();
     let out = async {
         if let Some(stdout) = stdout {
-            read_lines(stdout, |line| {
-                tracing::info!(parent: None, host = name, stream = "stdout", "{line}");
+            read_lines(stdout, |line| match is_noise(shared) {
+                true => tracing::debug!(parent: None, host = name, stream = "stdout", "{line}"),
+                false => tracing::info!(parent: None, host = name, stream = "stdout", "{line}"),
             })
             .await;
         }
@@ -87,7 +83,10 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
     let err = async {
         if let Some(stderr) = stderr {
             read_lines(stderr, |line| {
-                tracing::warn!(parent: None, host = name, stream = "stderr", "{line}");
+                match is_noise(shared) {
+                    true => tracing::debug!(parent: None, host = name, stream = "stderr", "{line}"),
+                    false => tracing::warn!(parent: None, host = name, stream = "stderr", "{line}"),
+                }
                 tail.push(line);
             })
             .await;
@@ -108,12 +107,9 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
         tokio::time::sleep(shared.kill_after).await;
     };
     tokio::pin!(useless);
-    // What was found of the process before is not so of this one.
-    tokio::select! {
-        biased;
-        () = shared.stuck.notified() => {}
-        () = std::future::ready(()) => {}
-    }
+    let slow_load = tokio::time::sleep(SLOW_LOAD);
+    tokio::pin!(slow_load);
+    let mut is_slow = false;
     let mut is_silent = false;
     let mut killed_for = None;
     let ended = loop {
@@ -122,12 +118,19 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
             _ = &mut listen, if !is_silent => is_silent = true,
             // When it returns, the socket has been closed for writing, and the process ends by itself.
             () = &mut speak => break None,
-            () = shared.stuck.notified(), if killed_for.is_none() => {
-                killed_for = Some("a task ran past its time limit and blocked all others, so it was killed");
-                kill(group.as_ref(), &mut child);
+            () = shared.condemned.notified(), if killed_for.is_none() => {
+                // Nothing, if the process before was meant.
+                killed_for = shared.lock().take_condemned();
+                if killed_for.is_some() {
+                    kill(group.as_ref(), &mut child);
+                }
+            }
+            () = &mut slow_load, if !is_slow => {
+                is_slow = true;
+                shared.warn_if_loading();
             }
             () = &mut useless, if killed_for.is_none() => {
-                killed_for = Some("it closed its socket and went on, so it was killed");
+                killed_for = Some("it closed its socket and went on");
                 kill(group.as_ref(), &mut child);
             }
         }
@@ -143,7 +146,9 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
                     }
                 }
             };
-            tokio::time::timeout(shared.kill_after, wait).await.ok()
+            // A run that was given up and waits in a process that is blocked must not begin when the process goes on.
+            let patience = if shared.lock().lost() == 0 { shared.kill_after } else { LAST_WORDS };
+            tokio::time::timeout(patience, wait).await.ok()
         }
     };
     if !is_silent {
@@ -153,7 +158,7 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
     // With all that its tasks have started.
     drop(group);
     let mut how = match ended {
-        _ if killed_for.is_some() => killed_for.unwrap_or_default().to_owned(),
+        _ if killed_for.is_some() => format!("{}, so it was killed", killed_for.unwrap_or_default()),
         Some(Ok(status)) => describe(status),
         Some(Err(error)) => format!("can't wait for it: {error}"),
         None => "it did not end when it was told to, and was killed".to_owned(),
@@ -173,7 +178,12 @@ fn kill(group: Option<&Group>, child: &mut Child) {
     }
 }
 
-/// Sends whatever there is, all at once, until the host is closed or does not listen any more.
+/// Whether what the process prints was logged before: it is being started once more, after a start that failed.
+fn is_noise(shared: &Shared) -> bool {
+    shared.is_repeating.load(Ordering::Relaxed)
+}
+
+/// Sends whatever there is, all at once, until the host is closed or does not read any more.
 async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
     let worker = shared.worker.get();
     let hello = Hello {
@@ -213,17 +223,18 @@ async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
                 has_told = true;
                 wire::abort_all(&mut bytes);
             }
-            () = shared.closing.cancelled() => return,
+            () = shared.closing.cancelled() => {
+                // Runs that were given up must not begin any more.
+                shared.lock().take_outgoing(&mut bytes, CHUNK);
+                let _ = tokio::time::timeout(LAST_WORDS, writer.write_all(&bytes)).await;
+                return;
+            }
         }
-        let mut state = shared.lock();
-        bytes.append(&mut state.runs);
-        state.runs.shrink_to(CHUNK);
-        bytes.append(&mut state.words);
-        state.sent_below = state.next_run;
+        shared.lock().take_outgoing(&mut bytes, CHUNK);
     }
 }
 
-/// Takes in what the host says, until it has nothing more to say.
+/// Receives messages until the host closes its end.
 async fn listen(shared: &Shared, mut reader: OwnedReadHalf) {
     let mut adds = JoinSet::new();
     let mut buffer = Vec::with_capacity(CHUNK);
@@ -264,7 +275,6 @@ async fn listen(shared: &Shared, mut reader: OwnedReadHalf) {
 
 /// Whatever can't be understood is told and left out: a host may say more than we know.
 fn hear(shared: &Shared, line: &[u8], adds: &mut JoinSet<Vec<u8>>) {
-    shared.heard.fetch_add(1, Ordering::Relaxed);
     let said = match wire::said(line) {
         Ok(said) => said,
         Err(error) => {
@@ -275,11 +285,14 @@ fn hear(shared: &Shared, line: &[u8], adds: &mut JoinSet<Vec<u8>>) {
     };
     if let Some(runs) = &said.done {
         for run in runs {
-            answer(shared, *run, Ok(()));
+            answer(shared, *run, Answer::Done);
         }
     } else if let Some(run) = said.failed {
         let error = said.error.unwrap_or_else(|| "the task failed and gave no reason".into());
-        answer(shared, run, Err(Refusal { error, items: said.items }));
+        answer(shared, run, Answer::Failed(Refusal { error, items: said.items }));
+    } else if let Some(runs) = &said.started {
+        let mut state = shared.lock();
+        runs.iter().for_each(|run| state.on_started(*run));
     } else if said.log.is_some() {
         log(shared, &said);
     } else if let Some(call) = said.call {
@@ -287,28 +300,26 @@ fn hear(shared: &Shared, line: &[u8], adds: &mut JoinSet<Vec<u8>>) {
         let preserve_run_at = said.preserve_run_at;
         let Some(add) = said.add else {
             let error = said.error.unwrap_or_else(|| "a call says what is to be added".into());
-            shared.lock().words.append(&mut wire::reply(call, Err(error)));
+            shared.lock().words.append(&mut wire::reply(call, Err(error.into())));
             return shared.outgoing.notify_one();
         };
         adds.spawn(async move { wire::reply(call, add_jobs(utils, &add, preserve_run_at).await) });
     } else if let Some(task) = said.unloaded {
-        let error = said.error.unwrap_or_default();
-        tracing::error!(task, "the task can't be loaded, so its jobs fail: {error}");
+        shared.lock().on_unloaded(task, said.error.unwrap_or_default());
     } else if let Some(version) = said.ready {
-        tracing::debug!(host = shared.program.name, version, "the host is ready");
-    } else if said.pong.is_none() {
+        shared.on_ready(&version, said.reports_start);
+    } else if let Some(pong) = said.pong {
+        shared.lock().on_pong(pong.as_u64());
+    } else {
         let line = String::from_utf8_lossy(&line[..line.len().min(200)]);
         tracing::warn!(host = shared.program.name, "the host said what we do not know: {line}");
     }
 }
 
-fn answer(shared: &Shared, run: u64, answer: Result<(), Refusal>) {
-    let running = shared.lock().running.remove(&run);
-    match running {
-        // Whoever waited may have gone.
-        Some(running) => drop(running.answer.send(answer)),
+fn answer(shared: &Shared, run: u64, answer: Answer) {
+    if !shared.lock().answer(run, answer) {
         // It was given up: its time was over, or the worker stopped.
-        None => tracing::debug!(host = shared.program.name, run, "a run ended that nobody waits for"),
+        tracing::debug!(host = shared.program.name, run, "a run ended that nobody waits for");
     }
 }
 
@@ -316,7 +327,7 @@ async fn add_jobs(
     utils: Option<WorkerUtils>,
     add: &RawValue,
     preserve_run_at: bool,
-) -> Result<Vec<atta::Job>, String> {
+) -> Result<Vec<atta::Job>, AddError> {
     let jobs = wire::jobs_to_add(add, preserve_run_at)?;
     let utils = utils.ok_or("jobs can be added only from within a task")?;
     let added = match <[NewJob; 1]>::try_from(jobs) {
@@ -330,19 +341,18 @@ async fn add_jobs(
             }
         }
     };
-    added.map_err(|error| error.to_string())
+    added.map_err(|error| AddError { code: error.db_code().map(str::to_owned), message: error.to_string() })
 }
 
 fn log(shared: &Shared, said: &Said) {
-    let whose = said
-        .run
-        .and_then(|run| shared.lock().running.get(&run).map(|running| (running.job, running.task.clone())));
+    let whose = said.run.and_then(|run| shared.lock().job_of(run));
     let (job, task) = whose.unzip();
     let (job, task) = (job, task.as_deref());
     let message = said.message.as_deref().unwrap_or_default();
     let meta = said.meta.as_deref().map(RawValue::get);
     let host = task.is_none().then_some(shared.program.name.as_str());
     match said.log.as_deref() {
+        _ if is_noise(shared) => tracing::debug!(parent: None, job, task, host, meta, "{message}"),
         Some("error") => tracing::error!(parent: None, job, task, host, meta, "{message}"),
         Some("warn" | "warning") => tracing::warn!(parent: None, job, task, host, meta, "{message}"),
         Some("debug") => tracing::debug!(parent: None, job, task, host, meta, "{message}"),

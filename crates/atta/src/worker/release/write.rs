@@ -200,7 +200,8 @@ fn plan(retry: Retry) -> (Option<f64>, Option<DateTime<Utc>>, bool) {
     // A hundred years are the longest: much more would overflow a timestamp.
     const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     match retry {
-        Retry::Backoff => (None, None, false),
+        // A job that is returned has not failed, and does not come here.
+        Retry::Backoff | Retry::Return => (None, None, false),
         Retry::In(delay) => (Some(delay.min(LONGEST).as_secs_f64()), None, false),
         Retry::At(time) => (None, Some(time.clamp(FIRST_TIME, LAST_TIME)), false),
         Retry::Never => (None, None, true),

@@ -84,3 +84,21 @@ async fn a_hundred_orderly_ends_under_load_lose_nothing_and_run_nothing_twice() 
     println!("{interrupted} runs were interrupted");
     assert!(interrupted >= 30);
 }
+
+/// `timeout`, and supervisors that signal a process and its group.
+#[tokio::test]
+async fn a_signal_that_arrives_twice_drops_no_running_job() {
+    let db = Database::migrated().await;
+    let ledger = Ledger::make(&db).await;
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    utils.add_raw_job("work", json!({ "ms": 1500 }), JobSpec::default()).await.unwrap();
+    let mut worker = Setup::new(&db).spawn();
+    ledger.started_in(worker.id(), 1).await;
+    for _ in 0..3 {
+        worker.signal(Signal::Terminate);
+    }
+    assert!(worker.ended().await.success());
+    let runs = ledger.runs().await;
+    assert!(runs.len() == 1 && runs[0].has_ended, "{runs:?}");
+    assert_eq!(ledger.count(JOBS).await, 0);
+}

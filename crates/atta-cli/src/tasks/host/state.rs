@@ -1,0 +1,296 @@
+//! What is known of the process that lives now, and of the runs that it has or will be sent. No input or output in here.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use atta::Job;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::super::wire;
+use super::{Answer, Refusal};
+
+/// The start of a task, to be waited for.
+#[derive(Clone, Debug)]
+pub(super) struct Begun {
+    token: CancellationToken,
+}
+
+impl Begun {
+    /// Cancel safe.
+    pub(super) async fn wait(self) {
+        self.token.cancelled().await;
+    }
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    next_run: u64,
+    next_ping: u64,
+    /// Messages that are to be sent, but for runs. They mean nothing to another process.
+    pub(super) words: Vec<u8>,
+    /// Runs that are to be sent.
+    unsent: BTreeMap<u64, Vec<u8>>,
+    /// Runs whose answers are waited for, sent or not.
+    running: HashMap<u64, Running>,
+    /// Runs that the process was sent, and that were given up since, without an answer.
+    lost: HashSet<u64>,
+    /// Pings without an answer.
+    pings: HashSet<u64>,
+    is_ready: bool,
+    /// The process reports the start of runs that ask for it.
+    reports_start: bool,
+    /// Tasks that the process could not load, with why.
+    broken: Vec<(String, String)>,
+    condemned: Option<&'static str>,
+}
+
+struct Running {
+    job: i64,
+    task: Arc<str>,
+    answer: oneshot::Sender<Answer>,
+    /// The task has begun, as far as is known. A run without a limit is not asked, and may have begun when it is sent.
+    begun: CancellationToken,
+}
+
+impl State {
+    /// Numbers a run and puts it in line. None: the process is not ready.
+    pub(super) fn begin(
+        &mut self,
+        job: &Job,
+        is_limited: bool,
+        answer: oneshot::Sender<Answer>,
+    ) -> Option<(u64, Begun)> {
+        if !self.is_ready {
+            return None;
+        }
+        let number = self.next_run;
+        self.next_run += 1;
+        let begun = CancellationToken::new();
+        let asks = is_limited && self.reports_start;
+        self.unsent.insert(number, wire::run(number, job, asks));
+        if !asks {
+            begun.cancel();
+        }
+        let (task, token) = (job.task_identifier().into(), begun.clone());
+        self.running.insert(number, Running { job: job.id(), task, answer, begun });
+        Some((number, Begun { token }))
+    }
+
+    /// Nobody waits for this run any more. Returns whether the process has to be told.
+    pub(super) fn give_up(&mut self, run: u64) -> bool {
+        if self.running.remove(&run).is_none() || self.unsent.remove(&run).is_some() {
+            return false;
+        }
+        self.lost.insert(run);
+        wire::abort(&mut self.words, run);
+        true
+    }
+
+    /// Runs that go on although they were given up.
+    pub(super) fn lost(&self) -> usize {
+        self.lost.len()
+    }
+
+    /// Everything that is to be sent, messages about the process itself first.
+    pub(super) fn take_outgoing(&mut self, out: &mut Vec<u8>, most: usize) {
+        out.append(&mut self.words);
+        self.words.shrink_to(most);
+        for (_, bytes) in std::mem::take(&mut self.unsent) {
+            out.extend_from_slice(&bytes);
+        }
+    }
+
+    pub(super) fn on_started(&mut self, run: u64) {
+        if let Some(running) = self.running.get(&run) {
+            running.begun.cancel();
+        }
+    }
+
+    /// Returns whether somebody waited for it.
+    pub(super) fn answer(&mut self, run: u64, answer: Answer) -> bool {
+        self.lost.remove(&run);
+        match self.running.remove(&run) {
+            // Whoever waited may have gone.
+            Some(running) => {
+                let _ = running.answer.send(answer);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Which job it runs, and of which task.
+    pub(super) fn job_of(&self, run: u64) -> Option<(i64, Arc<str>)> {
+        self.running.get(&run).map(|running| (running.job, running.task.clone()))
+    }
+
+    /// Asks for a sign of life. None: the process is not ready, or the run is not sent, so there is nothing to ask.
+    pub(super) fn ping(&mut self, run: u64) -> Option<u64> {
+        if !self.is_ready || self.unsent.contains_key(&run) {
+            return None;
+        }
+        self.next_ping += 1;
+        self.pings.insert(self.next_ping);
+        wire::ping(&mut self.words, self.next_ping, run);
+        Some(self.next_ping)
+    }
+
+    /// Whether this ping has no answer yet, and may still get one.
+    pub(super) fn awaits(&self, ping: u64) -> bool {
+        self.pings.contains(&ping)
+    }
+
+    /// Without a number it answers all.
+    pub(super) fn on_pong(&mut self, ping: Option<u64>) {
+        match ping {
+            Some(ping) => drop(self.pings.remove(&ping)),
+            None => self.pings.clear(),
+        }
+    }
+
+    pub(super) fn on_unloaded(&mut self, task: String, error: String) {
+        self.broken.push((task, error));
+    }
+
+    /// Returns the tasks that could not be loaded. None: it was ready already.
+    pub(super) fn become_ready(&mut self, reports_start: bool) -> Option<Vec<(String, String)>> {
+        if self.is_ready {
+            return None;
+        }
+        (self.is_ready, self.reports_start) = (true, reports_start);
+        Some(self.broken.clone())
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_ready
+    }
+
+    pub(super) fn condemn(&mut self, why: &'static str) {
+        self.condemned = self.is_ready.then_some(why);
+    }
+
+    pub(super) fn take_condemned(&mut self) -> Option<&'static str> {
+        self.condemned.take()
+    }
+
+    /// The process has ended, or the host was closed. What it may have begun fails; everything else has not begun.
+    pub(super) fn end_process(&mut self, why: &str) {
+        for (number, running) in std::mem::take(&mut self.running) {
+            let may_have_begun = !self.unsent.contains_key(&number) && running.begun.is_cancelled();
+            let answer = match may_have_begun {
+                true => Answer::Failed(Refusal::new(why)),
+                false => Answer::NotBegun,
+            };
+            // Whoever waited may have gone.
+            let _ = running.answer.send(answer);
+        }
+        let (next_run, next_ping) = (self.next_run, self.next_ping);
+        *self = State { next_run, next_ping, ..State::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> Job {
+        let now = "2026-01-01T00:00:00Z";
+        serde_json::from_value(serde_json::json!({
+            "id": 1, "task_identifier": "t", "job_queue_id": null, "queue_name": null, "payload": {}, "priority": 0,
+            "run_at": now, "attempts": 1, "max_attempts": 25, "last_error": null, "created_at": now,
+            "updated_at": now, "key": null, "locked_at": null, "locked_by": null, "revision": 0, "flags": null,
+        }))
+        .expect("a job")
+    }
+
+    fn ready() -> State {
+        let mut state = State::default();
+        assert!(state.become_ready(true).is_some_and(|broken| broken.is_empty()));
+        state
+    }
+
+    fn begin(state: &mut State, is_limited: bool) -> (u64, oneshot::Receiver<Answer>) {
+        let (answer, receiver) = oneshot::channel();
+        let (number, _) = state.begin(&job(), is_limited, answer).expect("it is ready");
+        (number, receiver)
+    }
+
+    fn send(state: &mut State) -> String {
+        let mut out = Vec::new();
+        state.take_outgoing(&mut out, 0);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn a_process_that_is_not_ready_gets_no_run() {
+        let (mut state, (answer, _)) = (State::default(), oneshot::channel());
+        assert!(state.begin(&job(), false, answer).is_none());
+        assert!(state.ping(0).is_none());
+        state.condemn("nobody");
+        assert_eq!(state.take_condemned(), None);
+    }
+
+    #[test]
+    fn a_run_that_is_given_up_before_it_is_sent_is_never_sent() {
+        let mut state = ready();
+        let (number, _receiver) = begin(&mut state, false);
+        assert!(!state.give_up(number) && state.lost() == 0);
+        assert_eq!(send(&mut state), "");
+    }
+
+    #[test]
+    fn a_run_that_is_given_up_after_it_is_sent_is_aborted_and_lost_until_it_answers() {
+        let mut state = ready();
+        let (number, _receiver) = begin(&mut state, false);
+        assert!(send(&mut state).starts_with("{\"run\":0,"));
+        assert!(state.give_up(number) && state.lost() == 1);
+        assert_eq!(send(&mut state), "{\"abort\":[0]}\n");
+        assert!(!state.answer(number, Answer::Done) && state.lost() == 0);
+    }
+
+    /// The end of a process: what may have begun fails, everything else has not begun.
+    #[test]
+    fn only_what_may_have_begun_fails_with_its_process() {
+        let fails = |is_limited: bool, is_sent: bool, is_started: bool| {
+            let mut state = ready();
+            let (number, mut receiver) = begin(&mut state, is_limited);
+            if is_sent {
+                assert_eq!(send(&mut state).contains("report_start"), is_limited);
+            }
+            if is_started {
+                state.on_started(number);
+            }
+            state.end_process("it died");
+            matches!(receiver.try_recv(), Ok(Answer::Failed(_)))
+        };
+        for (is_limited, is_sent, is_started, expected) in [
+            (false, false, false, false),
+            (false, true, false, true),
+            (true, false, false, false),
+            (true, true, false, false),
+            (true, true, true, true),
+        ] {
+            let case = format!("limited {is_limited}, sent {is_sent}, started {is_started}");
+            assert_eq!(fails(is_limited, is_sent, is_started), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_never_used_twice_and_an_old_ping_is_answered_by_the_end() {
+        let mut state = ready();
+        let (first, _receiver) = begin(&mut state, false);
+        send(&mut state);
+        let ping = state.ping(first).expect("it is sent");
+        assert!(state.awaits(ping));
+        state.end_process("it died");
+        assert!(!state.awaits(ping) && state.become_ready(false).is_some());
+        assert!(begin(&mut state, true).0 > first);
+        send(&mut state);
+        let (one, other) = (state.ping(1).expect("it is sent"), state.ping(1).expect("it is sent"));
+        state.on_pong(Some(other));
+        assert!(state.awaits(one) && !state.awaits(other));
+        state.on_pong(None);
+        assert!(!state.awaits(one));
+    }
+}

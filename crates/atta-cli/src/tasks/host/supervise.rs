@@ -1,0 +1,141 @@
+//! Keeps the process of a host alive, and says how far it has come: starting, ready, failed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Shared, life};
+
+/// The pause before a host is started again grows from the one to the other.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A host that was ready and lived this long is taken for sound.
+const STEADY: Duration = Duration::from_secs(10);
+
+/// How long loading may take before the log mentions it.
+pub(super) const SLOW_LOAD: Duration = Duration::from_secs(10);
+
+/// How far the host has come with loading its tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) phase: Phase,
+    /// How many processes were ready and died.
+    pub(super) deaths: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It is being started, or waits for that.
+    #[default]
+    Starting,
+    /// It runs jobs. These tasks could not be loaded, with why.
+    Ready(Vec<(String, String)>),
+    /// It ended before it was ready, in this way, and is started again later.
+    Failed(String),
+}
+
+/// Keeps a process alive until the host is closed.
+pub(super) async fn supervise(shared: Arc<Shared>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let began = Instant::now();
+        let how = life::live(&shared).await;
+        if shared.closing.is_cancelled() {
+            break;
+        }
+        let was_ready = shared.on_end(&how);
+        if was_ready && began.elapsed() >= STEADY {
+            pause = FIRST_PAUSE;
+        }
+        shared.log_end(&how, was_ready, pause);
+        if !was_ready {
+            shared.is_repeating.store(true, Ordering::Relaxed);
+            shared.load.send_modify(|load| load.phase = Phase::Failed(how));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = shared.closing.cancelled() => break,
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+    shared.lock().end_process(&format!("the {} host of the task was closed", shared.program.name));
+}
+
+impl Shared {
+    /// The process has loaded its tasks.
+    pub(super) fn on_ready(&self, version: &str, reports_start: bool) {
+        let name = self.program.name.as_str();
+        let Some(broken) = self.lock().become_ready(reports_start) else { return };
+        let is_first = *self.load.borrow() == Load::default();
+        if !is_first || self.logs_first_load {
+            for (task, error) in &broken {
+                tracing::error!(task, "the task can't be loaded, so its jobs are not claimed: {error}");
+            }
+        }
+        match is_first {
+            true => tracing::debug!(host = name, version, "the host is ready"),
+            false => {
+                tracing::info!(host = name, version, "the host is ready, and its jobs are claimed again")
+            }
+        }
+        self.is_repeating.store(false, Ordering::Relaxed);
+        let is_broken = |task: &str| broken.iter().any(|(known, _)| known == task);
+        let sound = self.tasks.iter().map(|(task, _)| task.as_str()).filter(|task| !is_broken(task));
+        self.paused.resume(sound);
+        self.load.send_modify(|load| load.phase = Phase::Ready(broken.clone()));
+    }
+
+    /// A host that never says that it is ready gets no jobs.
+    pub(super) fn warn_if_loading(&self) {
+        if !self.lock().is_ready() {
+            let host = self.program.name.as_str();
+            tracing::warn!(
+                host,
+                "the host is still not ready; its jobs are not claimed until it has loaded its tasks"
+            );
+        }
+    }
+
+    /// The process has ended. Returns whether it was ready.
+    fn on_end(&self, how: &str) -> bool {
+        // First, so that nothing that is returned here is claimed again.
+        self.pause_tasks();
+        let was_ready = self.lock().is_ready();
+        if was_ready {
+            // Before a single run can end because of what is answered here: it has to know.
+            self.load.send_modify(|load| (load.phase, load.deaths) = (Phase::Starting, load.deaths + 1));
+        }
+        let name = &self.program.name;
+        self.lock().end_process(&format!("the {name} host that ran the task has died: {how}"));
+        was_ready
+    }
+
+    /// Logs the end, once for each change of state.
+    fn log_end(&self, how: &str, was_ready: bool, pause: Duration) {
+        let host = self.program.name.as_str();
+        if was_ready {
+            return tracing::error!(
+                host,
+                how,
+                "the host has died; its jobs are not claimed until it is ready again, and it is started in {pause:?}"
+            );
+        }
+        // What it wrote may have a time or a number in it.
+        let kind = |how: &str| how.lines().next().unwrap_or_default().to_owned();
+        let last = match &self.load.borrow().phase {
+            Phase::Failed(last) => Some(kind(last)),
+            _ => None,
+        };
+        let is_first = *self.load.borrow() == Load::default();
+        if last.is_some_and(|last| last == kind(how)) || (is_first && !self.logs_first_load) {
+            return tracing::debug!(host, how, "the host has ended once more before it was ready");
+        }
+        tracing::error!(
+            host,
+            how,
+            "the host ended before it was ready; its jobs are not claimed until it is, and it is started again at \
+             intervals of up to {LONGEST_PAUSE:?}"
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! Tasks that can't be loaded: a worker refuses to start with them, unless it is told to run the rest.
+
+use testkit::{Database, Signal, wait_for};
+
+use crate::{Folder, add, jobs};
+
+fn folder_with_broken_tasks() -> Folder {
+    let folder = Folder::with_hello();
+    folder.write("tasks/good.js", "module.exports = () => {};");
+    folder.write("tasks/broken.js", "module.exports = (;");
+    folder.write("tasks/snake.py", "import no_such_module\ndef task(payload, helpers):\n    pass\n");
+    folder
+}
+
+async fn add_all(db: &Database) {
+    for task in ["hello", "good", "broken", "snake"] {
+        add(db, task, "").await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_does_not_start_with_a_task_that_can_not_be_loaded() {
+    let (db, folder) = (Database::migrated().await, folder_with_broken_tasks());
+    add_all(&db).await;
+    for words in [&["run", "-c"][..], &["--once", "-c"]] {
+        let mut worker = folder.start("log", &mut folder.command(&[words, &[&db.url()]].concat()));
+        assert_eq!(worker.code().await, Some(2), "{}", worker.log());
+        for text in ["broken.js:1", "No module named 'no_such_module'", "hint: ", "--allow-broken-tasks"] {
+            assert!(worker.log().contains(text), "{text}: {}", worker.log());
+        }
+    }
+    assert_eq!(jobs(&db, "attempts = 0 and last_error is null").await, 4);
+}
+
+#[tokio::test]
+async fn a_worker_does_not_start_with_a_host_that_dies_while_it_loads() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    folder.write("tasks/ends.js", "console.error('no license'); process.exit(7);");
+    let mut worker = folder.start("log", &mut folder.command(&["run", "-c", &db.url()]));
+    assert_eq!(worker.code().await, Some(2), "{}", worker.log());
+    assert!(worker.log().contains("exit code 7"), "{}", worker.log());
+}
+
+#[tokio::test]
+async fn broken_tasks_are_not_claimed_when_the_rest_may_run() {
+    let (db, folder) = (Database::migrated().await, folder_with_broken_tasks());
+    add_all(&db).await;
+    let words = ["run", "--allow-broken-tasks", "-c", &db.url()];
+    let mut worker = folder.start("log", &mut folder.command(&words));
+    wait_for("the others to run", || async { (jobs(&db, "true").await == 2).then_some(()) }).await;
+    let untouched = "task_identifier in ('broken', 'snake') and attempts = 0 and last_error is null";
+    assert_eq!(jobs(&db, untouched).await, 2);
+    assert!(worker.log().contains("broken.js:1"), "{}", worker.log());
+    worker.process.signal(Signal::Terminate);
+    assert_eq!(worker.code().await, Some(0), "{}", worker.log());
+    let once = folder.atta(&["--once", "--allow-broken-tasks", "-c", &db.url()]);
+    assert_eq!((once.code, jobs(&db, untouched).await), (0, 2), "{}", once.err);
+}
+
+#[tokio::test]
+async fn files_whose_names_are_no_identifiers_are_reported() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    for name in ["hello world.js", "grüße.py", "two..dots.js", ".hidden.js", "backup.js~"] {
+        folder.write(&format!("tasks/{name}"), "");
+    }
+    std::fs::create_dir(folder.path.join("tasks/a folder")).unwrap();
+    let once = folder.atta(&["--once", "-c", &db.url()]);
+    assert_eq!(once.code, 0, "{}", once.err);
+    for name in ["hello world.js", "grüße.py", "two..dots.js", "a folder"] {
+        let line = once.err.lines().find(|line| line.contains(name));
+        assert!(line.is_some_and(|line| line.contains("WARN")), "{name}: {}", once.err);
+    }
+    assert!(!once.err.contains("hidden") && !once.err.contains("backup"), "{}", once.err);
+}
