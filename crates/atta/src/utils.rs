@@ -24,6 +24,7 @@ pub use overview::{
 pub use read::{JobCounts, JobFilter, JobState};
 
 use crate::db::pool;
+use crate::migrate::{Breaking, migrate_with};
 use crate::testing::Clock;
 use crate::{ConnectionSettings, Error, Job, MigrationPlan, Result, Schema};
 
@@ -97,8 +98,13 @@ impl WorkerUtils {
 
     /// Installs or upgrades the schema, as [`crate::migrate`] does.
     pub async fn migrate(&self) -> Result<MigrationPlan> {
+        self.migrate_with(Breaking::Allowed).await
+    }
+
+    /// The same, where it has not been asked for.
+    pub(crate) async fn migrate_with(&self, breaking: Breaking) -> Result<MigrationPlan> {
         let mut client = pool::get(&self.inner.pool, "migrating the schema").await?;
-        crate::migrate(&mut client, &self.inner.schema).await
+        migrate_with(&mut client, &self.inner.schema, breaking).await
     }
 
     /// One statement with one JSON argument, which gives back rows of JSON text.

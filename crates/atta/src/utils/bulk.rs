@@ -89,8 +89,8 @@ impl WorkerUtils {
         };
         let data = self.encode(jobs, &prepared);
         transaction.copy(&self.schema().fill(sql), data).await.map_err(|error| self.explain(error))?;
-        let announce = include_str!("../../sql/queries/announce_jobs.sql");
-        transaction.query_text(announce, jobs.len().to_string()).await?;
+        let announce = self.schema().fill(include_str!("../../sql/queries/announce_jobs.sql"));
+        transaction.query_text(&announce, jobs.len().to_string()).await?;
         Ok(prepared)
     }
 
