@@ -31,7 +31,8 @@ async fn a_worker_does_not_stop_older_releases_by_itself() {
     }
     let allowed = folder.atta(&["run", "--once", "--allow-breaking-migration", "-c", &db.url()]);
     assert_eq!(allowed.code, 0, "{}", allowed.err);
-    let logged = allowed.err.lines().find(|line| line.contains("the schema was migrated")).unwrap_or_default();
+    let logged =
+        allowed.err.lines().find(|line| line.contains("the schema was migrated")).unwrap_or_default();
     assert!(logged.contains("WARN") && logged.contains("graphile-worker 0.16 and older"), "{}", allowed.err);
     assert_eq!((revision(&db).await, jobs(&db, "true").await), (20, 0));
 }

@@ -219,14 +219,16 @@ impl WorkerOptions {
         cron.add_to(self)
     }
 
-    /// Goes by this machine's time instead of the database's. Default: false.
+    /// Goes by this machine's time instead of the database's, for jobs. Cron follows the database's clock all the same.
+    /// Default: false.
     pub fn use_local_time(mut self, use_local_time: bool) -> WorkerOptions {
         self.clock = use_local_time.then(Clock::system);
         self
     }
 
-    /// Goes by a clock that a test can move.
+    /// Goes by a clock that a test can move, for jobs and for cron.
     pub fn clock(mut self, clock: Clock) -> WorkerOptions {
+        self.plan.cron_clock = Some(clock.clone());
         self.clock = Some(clock);
         self
     }
