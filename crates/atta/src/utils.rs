@@ -10,7 +10,7 @@ mod read;
 
 use std::sync::{Arc, OnceLock};
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use deadpool_postgres::Pool;
 use serde::de::DeserializeOwned;
 use tokio_postgres::types::Type;
@@ -107,6 +107,14 @@ impl WorkerUtils {
         migrate_with(&mut client, &self.inner.schema, breaking).await
     }
 
+    /// The time by the clock of the database, which decides when a job is due.
+    pub async fn read_clock(&self) -> Result<DateTime<Utc>> {
+        let doing = "reading the database's clock";
+        let client = pool::get(&self.inner.pool, doing).await?;
+        let row = client.query_typed_one(include_str!("../sql/queries/read_clock.sql"), &[]).await;
+        row.map(|row| row.get("now")).map_err(|error| Error::database(doing, error))
+    }
+
     /// One statement with one JSON argument, which gives back rows of JSON text.
     async fn ask(&self, doing: &str, template: &str, argument: &serde_json::Value) -> Result<Vec<String>> {
         let rows = self.ask_rows(doing, template, argument).await?;
@@ -167,7 +175,7 @@ impl WorkerUtils {
         }
     }
 
-    fn default_run_at(&self) -> Option<chrono::DateTime<Utc>> {
+    fn default_run_at(&self) -> Option<DateTime<Utc>> {
         self.clock.as_ref().map(Clock::now)
     }
 }

@@ -188,7 +188,7 @@ async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
         worker: worker.map(|worker| worker.id.as_str()),
     };
     let mut bytes = wire::hello(&hello);
-    let mut has_told = false;
+    let (mut has_told, mut knows_worker) = (false, worker.is_some());
     loop {
         let sent = tokio::select! {
             sent = writer.write_all(&bytes) => sent,
@@ -216,6 +216,11 @@ async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
             () = shared.closing.cancelled() => return,
         }
         let mut state = shared.lock();
+        // The host has to know the worker before it runs its first job.
+        if !knows_worker && let Some(worker) = shared.worker.get() {
+            wire::worker(&mut bytes, &worker.id);
+            knows_worker = true;
+        }
         bytes.append(&mut state.runs);
         state.runs.shrink_to(CHUNK);
         bytes.append(&mut state.words);
