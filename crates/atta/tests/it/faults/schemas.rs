@@ -187,7 +187,8 @@ async fn a_worker_that_starts_read_only_runs_jobs_as_soon_as_it_may_write() {
         let forbid = format!("alter role {role} set default_transaction_read_only = on");
         client.batch_execute(&format!("{make}; {forbid}")).await.unwrap();
         let mut reports = Reports::new();
-        let (proxy, url) = Proxy::before(&db.url());
+        // A pooler would know neither the role nor its settings.
+        let (proxy, url) = Proxy::before(&db.direct_url());
         let options = options(&db).database_url(url.replace("postgres@", &format!("{role}@")));
         let options = options.poll_interval(Duration::from_millis(200));
         let options = options.define_raw_job("mine", reports.task(|_| async {}));
