@@ -35,14 +35,14 @@ select
   job.key,
   job.revision,
   job.flags,
-  job.task_id,
+  level.task_id,
   level.number::integer as level_number,
   job.ctid
 from level
 cross join lateral (
   select
     job.id, job.payload, job.priority, job.run_at, job.attempts, job.max_attempts, job.last_error, job.created_at,
-    job.updated_at, job.key, job.revision, job.flags, job.task_id, job.ctid
+    job.updated_at, job.key, job.revision, job.flags, job.ctid
   from {schema}._private_jobs as job
   -- What is_available stands for, spelt out as in the index: so no other index can be chosen.
   where job.locked_at is null
