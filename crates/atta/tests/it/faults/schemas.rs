@@ -177,6 +177,70 @@ async fn a_schema_that_was_dropped_is_waited_for_and_not_installed_by_a_running_
     worker.stop().await.unwrap();
 }
 
+/// A schema that was made anew gives out the same numbers again.
+#[tokio::test]
+async fn a_job_that_was_held_when_its_schema_went_is_not_taken_for_a_later_one() {
+    let db = Database::migrated().await;
+    let mut client = db.client().await;
+    let mut reports = Reports::new();
+    let (proxy, url) = Proxy::before(&db.url());
+    let options = options(&db).database_url(url).hold_budget(Duration::from_secs(1));
+    let options = options.poll_interval(Duration::from_millis(100));
+    let mut events = options.subscribe();
+    let worker = Running::start(options.define_raw_job("mine", reports.task(|_| async {}))).await;
+    // From the first poll on jobs are held.
+    run_one(&db, &worker, &mut reports).await;
+    // Held, and done, but the connection is lost before that can be written.
+    client
+        .batch_execute(
+            "create function public.cut() returns trigger language plpgsql as $$
+        begin
+          perform pg_sleep(3600);
+          return old;
+        end $$;
+        create trigger cut before delete on graphile_worker._private_jobs
+          for each row execute function public.cut()",
+        )
+        .await
+        .unwrap();
+    client.batch_execute("select graphile_worker.add_job('mine')").await.unwrap();
+    assert_eq!(reports.next().await.id(), 2);
+    let sleeps = "select count(*) from pg_stat_activity
+                  where datname = current_database() and wait_event = 'PgSleep'";
+    wait_for("the outcome to be under way", || async {
+        (client.query_one(sleeps, &[]).await.unwrap().get::<_, i64>(0) > 0).then_some(())
+    })
+    .await;
+    proxy.go_away();
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity
+               where datname = current_database() and pid <> pg_backend_pid()";
+    client.batch_execute(end).await.unwrap();
+    client.batch_execute("drop schema graphile_worker cascade").await.unwrap();
+    atta::migrate(&mut client, &Schema::default()).await.unwrap();
+    client.batch_execute("select graphile_worker.add_job('other')").await.unwrap();
+    // Not due, so that only the outcome of the job with the same number can find it.
+    let add =
+        r#"select graphile_worker.add_job('mine', '{"is": "another"}', run_at := now() + interval '1 hour')"#;
+    client.batch_execute(add).await.unwrap();
+    proxy.come_back();
+    let is_over = |event: &WorkerEvent| {
+        matches!(event, WorkerEvent::ClaimLost { .. } | WorkerEvent::JobSucceeded { .. })
+    };
+    for _ in 0..2 {
+        while !is_over(&events.next().await.unwrap()) {}
+    }
+    client.batch_execute("update graphile_worker._private_jobs set run_at = now()").await.unwrap();
+    let job = reports.next().await;
+    assert_eq!((job.id(), job.payload_json()), (2, r#"{"is": "another"}"#));
+    let left = "select count(*) from graphile_worker._private_jobs";
+    wait_for("its outcome", || async {
+        (client.query_one(left, &[]).await.unwrap().get::<_, i64>(0) == 1).then_some(())
+    })
+    .await;
+    worker.stop().await.unwrap();
+    assert!(reports.is_empty());
+}
+
 /// Only a new session has the new setting.
 #[tokio::test]
 async fn a_worker_that_starts_read_only_runs_jobs_as_soon_as_it_may_write() {
