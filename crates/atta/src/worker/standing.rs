@@ -2,6 +2,8 @@
 //! another tool dropped them, and waits if the schema is gone. It never installs the schema anew: whoever drops a schema wants
 //! it gone, and may be about to restore a backup.
 
+use std::sync::atomic::Ordering;
+
 use tokio_postgres::Client;
 
 use super::Shared;
@@ -43,7 +45,11 @@ impl Watch {
             Ok(Standing::Behind(error)) => self.wait(shared, error.to_string()),
             Ok(Standing::Usable) if failure.is_some() => restore_own_objects(shared).await,
             Ok(Standing::Usable) => {}
-            Err(error) => tracing::warn!(%error, "could not check the schema, trying again"),
+            Err(error) => {
+                tracing::warn!(%error, "could not check the schema, trying again");
+                // With the next poll.
+                shared.check_schema.fetch_or(is_asked_for, Ordering::Relaxed);
+            }
         }
         Ok(())
     }
