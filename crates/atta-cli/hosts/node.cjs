@@ -243,6 +243,7 @@
     }
     return {
       id: words.id,
+      task_id: words.task_id,
       job_queue_id: words.job_queue_id ?? null,
       queue_name: words.queue_name ?? null,
       payload,

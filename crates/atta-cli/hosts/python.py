@@ -245,6 +245,7 @@ def make_job(words, task, payload):
     flags = words.get("flags")
     return Record(
         id=words["id"],
+        task_id=words.get("task_id"),
         job_queue_id=words.get("job_queue_id"),
         queue_name=words.get("queue_name"),
         payload=payload,

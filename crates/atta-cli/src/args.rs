@@ -89,7 +89,8 @@ pub(crate) struct Connection {
 /// Install or upgrade the schema, also one that Graphile Worker left behind
 ///
 /// Safe to run at any time, from any number of places at once: it does nothing when nothing is to be done, and all or
-/// nothing otherwise.
+/// nothing otherwise. If older releases of graphile-worker can't work with the schema afterwards, it says so, and on a terminal
+/// it asks first.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Migrate {
     #[command(flatten)]
@@ -108,6 +109,10 @@ pub(crate) struct Migrate {
     /// What each may do is in docs/roles.md. Run it once the schema is installed, and again after each upgrade.
     #[arg(long, conflicts_with_all = ["print", "dry_run"])]
     pub(crate) print_roles: bool,
+
+    /// Don't ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 
     /// What the names of these roles begin with [default: the schema's name]
     #[arg(long, value_name = "NAME", requires = "print_roles")]

@@ -50,6 +50,7 @@ pub(crate) struct Settings {
     pub(crate) crash_limit: u32,
     pub(crate) max_claim_bytes: usize,
     pub(crate) use_local_time: bool,
+    pub(crate) allow_breaking_migration: bool,
     pub(crate) time_limit: Option<Duration>,
     pub(crate) time_limits: BTreeMap<String, Duration>,
     pub(crate) kill_after: Duration,
@@ -143,6 +144,9 @@ impl Settings {
             picker.pick("max_claim_bytes", Given::file_only(file.max_claim_bytes), 16 * 1024 * 1024)?;
         let crash_limit = picker.pick("crash_limit", Given::file_only(file.crash_limit), 3)?;
         let use_local_time = picker.pick("use_local_time", Given::file_only(file.use_local_time), false)?;
+        let allowed = Given::flag("--allow-breaking-migration", run.allow_breaking_migration.then_some(true));
+        let allow_breaking_migration =
+            picker.pick("allow_breaking_migration", allowed.file(file.allow_breaking_migration), false)?;
         let time_limit = picker.optional("time_limit", file.time_limit)?;
         let time_limits = picker.time_limits(file.time_limits.clone());
         let kill_after = picker.span("kill_after", only_file(file.kill_after), five)?;
@@ -178,6 +182,7 @@ impl Settings {
             crash_limit,
             max_claim_bytes,
             use_local_time,
+            allow_breaking_migration,
             time_limit,
             time_limits,
             kill_after,

@@ -4,6 +4,7 @@
 //! is due is decided in `plan`, from minutes and rows alone; `store` has the statements; `schedule` is the loop that
 //! brings them together. It knows nothing of jobs being run, and whatever happens in it, they are.
 
+mod clock;
 mod fault;
 mod fill;
 mod items;
@@ -26,6 +27,7 @@ use chrono_tz::Tz;
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use clock::CronClock;
 pub use fault::{CrontabError, CrontabErrors};
 pub use fill::CrontabFill;
 pub use items::CronItems;

@@ -6,6 +6,7 @@ pub(crate) mod tls;
 pub(crate) mod connect;
 pub(crate) mod connect_failure;
 pub(crate) mod pool;
+mod read_only;
 pub(crate) mod link;
 
 pub use connection::ConnectionSettings;
@@ -133,9 +134,13 @@ pub(crate) fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// `o'clock` becomes `'o''clock'`.
+/// `o'clock` becomes `'o''clock'`. A text with a backslash is written so that `standard_conforming_strings` does not matter.
 pub(crate) fn quote_literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
+    let quoted = text.replace('\'', "''");
+    match text.contains('\\') {
+        true => format!("E'{}'", quoted.replace('\\', r"\\")),
+        false => format!("'{quoted}'"),
+    }
 }
 
 #[cfg(test)]

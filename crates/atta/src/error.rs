@@ -158,14 +158,18 @@ pub(crate) fn is_transient_code(code: &str) -> bool {
 }
 
 /// What helps against a refusal, whatever was being done.
-fn cure(code: &str) -> Option<&'static str> {
+pub(crate) fn cure(code: &str) -> Option<&'static str> {
     match code {
         "25006" => Some(
             "the server takes no changes: it is a standby, or default_transaction_read_only is on. Of several servers, \
              target_session_attrs=read-write finds the one that does",
         ),
         "53100" => Some("the server's disk is full"),
-        "53300" => Some("raise max_connections of the server, or use fewer connections: max_pool_size"),
+        "53300" => Some(
+            "no connection is free: raise max_connections of the server, or the limit of the role or the database; or use fewer \
+             connections (max_pool_size)",
+        ),
+        "57P03" => Some("the server is starting, stopping or recovering; try again"),
         _ => None,
     }
 }

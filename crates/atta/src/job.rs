@@ -42,6 +42,7 @@ pub struct Job {
     pub(crate) id: i64,
     #[serde(deserialize_with = "null_as_empty")]
     pub(crate) task_identifier: Arc<str>,
+    pub(crate) task_id: i32,
     pub(crate) job_queue_id: Option<i32>,
     pub(crate) queue_name: Option<String>,
     #[serde(deserialize_with = "as_text")]
@@ -99,6 +100,12 @@ impl Job {
     /// The kind of work.
     pub fn task_identifier(&self) -> &str {
         &self.task_identifier
+    }
+
+    /// The number of its task in this schema. The identifier is what counts: the number is another one in a schema that was
+    /// made anew, or after a clean-up.
+    pub fn task_id(&self) -> i32 {
+        self.task_id
     }
 
     /// The queue whose jobs run one after the other, if it is in one.
@@ -207,6 +214,7 @@ impl Job {
         Job {
             id,
             task_identifier: task_identifier.into(),
+            task_id: 1,
             job_queue_id: None,
             queue_name: None,
             payload: "{}".into(),

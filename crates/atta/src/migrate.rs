@@ -28,13 +28,46 @@ pub const GRAPHILE_REVISION: i32 = 20;
 /// How often a migration is begun again because another one was at work.
 const TRIES: u32 = 30;
 
+/// What to do with an existing schema whose migration stops the workers of older releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Breaking {
+    /// Migrate it: somebody has asked for that.
+    Allowed,
+    /// Refuse to, and change nothing.
+    Refused,
+}
+
+/// What a schema is to a running worker.
+#[derive(Debug)]
+pub(crate) enum Standing {
+    /// The worker can work with it. Some of our own objects may be missing.
+    Usable,
+    /// Nothing is there.
+    Absent,
+    /// A migration that would stop other workers has to come first.
+    Behind(Error),
+    /// This version can't work with it.
+    TooNew(Error),
+}
+
 /// Installs or upgrades the schema. Does nothing, and takes no lock, when it is as it should be.
+///
+/// This is an explicit request: it also crosses revisions after which older releases of graphile-worker stop working
+/// ([`MigrationPlan::stops_working`]). A worker that starts does not, unless it is told to.
 ///
 /// Safe to call from any number of processes at once. Cancel safe: what was not committed did not happen.
 pub async fn migrate(client: &mut Client, schema: &Schema) -> Result<MigrationPlan> {
+    migrate_with(client, schema, Breaking::Allowed).await
+}
+
+pub(crate) async fn migrate_with(
+    client: &mut Client,
+    schema: &Schema,
+    breaking: Breaking,
+) -> Result<MigrationPlan> {
     let mut tries = 0;
     loop {
-        let error = match attempt(client, schema).await {
+        let error = match attempt(client, schema, breaking).await {
             Ok(plan) => return Ok(plan),
             Err(error) => error,
         };
@@ -57,7 +90,20 @@ pub fn migration_sql(schema: &Schema) -> String {
     plan::from_nothing(schema).to_string()
 }
 
-async fn attempt(client: &mut Client, schema: &Schema) -> Result<MigrationPlan> {
+/// Finds out what the schema is to a running worker. Touches nothing.
+pub(crate) async fn examine(client: &Client, schema: &Schema) -> Result<Standing> {
+    let state = State::read(client, schema).await.map_err(|error| Error::database(reading(schema), error))?;
+    let plan = match plan::plan(&state, schema) {
+        Ok(plan) => plan,
+        Err(error) => return Ok(Standing::TooNew(error)),
+    };
+    if plan.from_revision().is_none() {
+        return Ok(Standing::Absent);
+    }
+    Ok(plan.check(schema, Breaking::Refused).map_or_else(Standing::Behind, |()| Standing::Usable))
+}
+
+async fn attempt(client: &mut Client, schema: &Schema, breaking: Breaking) -> Result<MigrationPlan> {
     // Whatever keeps this from being answered is told, or cured, by the full way.
     if state::is_current(client, schema).await.unwrap_or(false) {
         return Ok(plan::nothing(schema));
@@ -70,11 +116,15 @@ async fn attempt(client: &mut Client, schema: &Schema) -> Result<MigrationPlan> 
     if let Some(warning) = plan.warning() {
         tracing::warn!(schema = schema.name(), "{warning}");
     }
+    plan.check(schema, breaking)?;
     if plan.is_empty() {
         return Ok(plan);
     }
-    match apply(client, schema, &plan).await {
-        Ok(plan) => Ok(plan),
+    match apply(client, schema, &plan, breaking).await {
+        Ok(plan) => {
+            report(schema, &plan);
+            Ok(plan)
+        }
         Err(Failure::Refused(error)) => Err(error),
         Err(Failure::Database(error)) if may_wait(&plan, &error) => {
             let reason = explain(client, schema, migrating(schema), error).await;
@@ -115,6 +165,7 @@ async fn apply(
     client: &mut Client,
     schema: &Schema,
     first: &MigrationPlan,
+    breaking: Breaking,
 ) -> Result<MigrationPlan, Failure> {
     let transaction =
         client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
@@ -125,6 +176,7 @@ async fn apply(
     transaction.batch_execute(&schema.fill(plan::LOCK)).await?;
     let state = State::read(&transaction, schema).await?;
     let mut plan = plan::plan(&state, schema).map_err(Failure::Refused)?;
+    plan.check(schema, breaking).map_err(Failure::Refused)?;
     for step in &plan.steps {
         tracing::debug!(schema = schema.name(), step = step.title, "migrating");
         transaction.batch_execute(&step.sql).await?;
@@ -132,6 +184,23 @@ async fn apply(
     transaction.commit().await?;
     plan.opening.clone_from(&first.opening);
     Ok(plan)
+}
+
+/// Every migration is logged: it may be one that nobody expected.
+fn report(schema: &Schema, plan: &MigrationPlan) {
+    if plan.is_empty() {
+        return;
+    }
+    let (schema, steps): (_, Vec<&str>) = (schema.name(), plan.titles().collect());
+    match (plan.from_revision(), plan.stops_working()) {
+        (None, _) => tracing::warn!(schema, "the schema was installed"),
+        (Some(from), None) => {
+            tracing::warn!(schema, from, to = GRAPHILE_REVISION, ?steps, "the schema was migrated")
+        }
+        (Some(from), Some(stops)) => {
+            tracing::warn!(schema, from, to = GRAPHILE_REVISION, ?steps, "the schema was migrated: {stops}");
+        }
+    }
 }
 
 /// A role that may run jobs but not replace functions does its work with the functions that are there.

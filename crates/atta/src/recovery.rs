@@ -104,14 +104,3 @@ fn report(shared: &Shared, recovered: &Recovered) {
         }
     }
 }
-
-/// Another tool may have dropped our tables: puts them back, or goes on without them.
-pub(crate) async fn restore_own_objects(shared: &Shared, error: &Error) {
-    if error.db_code() != Some("42P01") {
-        return;
-    }
-    match shared.utils.migrate().await {
-        Ok(_) => tracing::info!("tables of atta were missing from the schema and are back"),
-        Err(error) => tracing::warn!(%error, "tables of atta are missing from the schema"),
-    }
-}

@@ -10,7 +10,7 @@ mod read;
 
 use std::sync::{Arc, OnceLock};
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use deadpool_postgres::Pool;
 use serde::de::DeserializeOwned;
 use tokio_postgres::types::Type;
@@ -24,6 +24,7 @@ pub use overview::{
 pub use read::{JobCounts, JobFilter, JobState};
 
 use crate::db::pool;
+use crate::migrate::{Breaking, migrate_with};
 use crate::testing::Clock;
 use crate::{ConnectionSettings, Error, Job, MigrationPlan, Result, Schema};
 
@@ -97,8 +98,21 @@ impl WorkerUtils {
 
     /// Installs or upgrades the schema, as [`crate::migrate`] does.
     pub async fn migrate(&self) -> Result<MigrationPlan> {
+        self.migrate_with(Breaking::Allowed).await
+    }
+
+    /// The same, where it has not been asked for.
+    pub(crate) async fn migrate_with(&self, breaking: Breaking) -> Result<MigrationPlan> {
         let mut client = pool::get(&self.inner.pool, "migrating the schema").await?;
-        crate::migrate(&mut client, &self.inner.schema).await
+        migrate_with(&mut client, &self.inner.schema, breaking).await
+    }
+
+    /// The time by the clock of the database, which decides when a job is due.
+    pub async fn read_clock(&self) -> Result<DateTime<Utc>> {
+        let doing = "reading the database's clock";
+        let client = pool::get(&self.inner.pool, doing).await?;
+        let row = client.query_typed_one(include_str!("../sql/queries/read_clock.sql"), &[]).await;
+        row.map(|row| row.get("now")).map_err(|error| Error::database(doing, error))
     }
 
     /// One statement with one JSON argument, which gives back rows of JSON text.
@@ -161,7 +175,7 @@ impl WorkerUtils {
         }
     }
 
-    fn default_run_at(&self) -> Option<chrono::DateTime<Utc>> {
+    fn default_run_at(&self) -> Option<DateTime<Utc>> {
         self.clock.as_ref().map(Clock::now)
     }
 }

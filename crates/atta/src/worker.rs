@@ -10,7 +10,9 @@ mod options;
 mod plan;
 mod core;
 mod wake;
+mod listen;
 mod notice;
+mod standing;
 mod owner;
 mod lanes;
 mod claim;
@@ -185,7 +187,8 @@ impl Run {
         let poll = AbortOnDropHandle::new(tokio::spawn(poll));
         if mode == Mode::UntilShutdown {
             if let Some(config) = &self.plan.listen {
-                company.spawn(wake::listen(shared.clone(), config.clone(), wake_sender.clone()));
+                let ears = listen::Ears { wakes: wake_sender.clone(), poll: look.clone() };
+                company.spawn(listen::listen(shared.clone(), config.clone(), ears));
             }
             if self.plan.listen_os_shutdown_signals {
                 // Watched from here on, before the first job is claimed.

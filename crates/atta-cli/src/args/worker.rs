@@ -76,6 +76,10 @@ pub(crate) struct Run {
     #[arg(long, value_enum, value_name = "KIND")]
     pub(crate) claims: Option<ClaimsChoice>,
 
+    /// Upgrade the schema although older releases of graphile-worker that use it stop working by that
+    #[arg(long)]
+    pub(crate) allow_breaking_migration: bool,
+
     /// How the log looks [default: text]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
@@ -99,6 +103,7 @@ impl Run {
             no_prepared_statements: self.no_prepared_statements || before.no_prepared_statements,
             forbidden_flag: first_of(self.forbidden_flag, before.forbidden_flag),
             claims: self.claims.or(before.claims),
+            allow_breaking_migration: self.allow_breaking_migration || before.allow_breaking_migration,
             log_format: self.log_format.or(before.log_format),
         }
     }

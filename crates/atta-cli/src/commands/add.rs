@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::open::open;
 use crate::args::{Connection, whole_number};
 use crate::output::job::JobJson;
-use crate::output::time::{from_now, parse_future};
+use crate::output::time::{When, from_now, parse_when};
 use crate::output::{Failure, clean, hint, json_fault, print_json, print_styled, warn};
 
 /// Add a job, or with --bulk a file of them
@@ -38,8 +38,8 @@ pub(crate) struct Add {
     queue: Option<String>,
 
     /// Not before then: a time (RFC 3339), or from now on (30s, 5m, 2h, 1d, 1w) [default: now]
-    #[arg(long, value_name = "TIME", value_parser = parse_future)]
-    run_at: Option<DateTime<Utc>>,
+    #[arg(long, value_name = "TIME", value_parser = parse_when)]
+    run_at: Option<When>,
 
     /// How often it may be tried [default: 25]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i16).range(1..))]
@@ -89,7 +89,11 @@ pub(crate) async fn run(args: Add, connection: &Connection) -> Result<(), Failur
     let payload = read_payload(args.payload.as_deref())?;
     let utils = open(connection).await?;
     warn_of_unknown(&utils, &[&task]).await;
-    let job = utils.add_raw_job(task, payload, spec(&args)).await?;
+    let run_at = match args.run_at {
+        Some(when) => Some(when.on(&utils).await?),
+        None => None,
+    };
+    let job = utils.add_raw_job(task, payload, spec(&args, run_at)).await?;
     if args.json {
         return print_json(&JobJson::of(&job, None)?);
     }
@@ -97,10 +101,10 @@ pub(crate) async fn run(args: Add, connection: &Connection) -> Result<(), Failur
     Ok(())
 }
 
-fn spec(args: &Add) -> JobSpec {
+fn spec(args: &Add, run_at: Option<DateTime<Utc>>) -> JobSpec {
     JobSpec {
         queue_name: args.queue.clone(),
-        run_at: args.run_at,
+        run_at,
         max_attempts: args.max_attempts,
         job_key: args.key.clone(),
         job_key_mode: args.key_mode.map(|mode| match mode {

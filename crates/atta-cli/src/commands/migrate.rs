@@ -1,10 +1,14 @@
 //! `atta migrate`: the schema, brought to where it should be, or the SQL for it.
 
+use std::io::IsTerminal;
+
 use atta::{MigrationPlan, Schema};
+use tokio_postgres::Client;
 
 use crate::args::Migrate;
 use crate::connect::connect;
-use crate::output::{Failure, print};
+use crate::output::ask::confirm;
+use crate::output::{Failure, print, warn};
 
 pub(crate) async fn run(args: Migrate) -> Result<(), Failure> {
     let schema = Schema::new(args.connection.schema.as_str())?;
@@ -22,9 +26,24 @@ pub(crate) async fn run(args: Migrate) -> Result<(), Failure> {
         print(&atta::plan_migration(&client, &schema).await?.to_string());
         return Ok(());
     }
+    warn_of_what_stops(&client, &schema, args.yes).await?;
     let plan = atta::migrate(&mut client, &schema).await?;
     print(&summary(&plan, &schema));
     Ok(())
+}
+
+/// Says which releases of graphile-worker stop working. Asks whether to go on, if there is somebody to ask: without a
+/// terminal, the command itself is the answer.
+async fn warn_of_what_stops(client: &Client, schema: &Schema, yes: bool) -> Result<(), Failure> {
+    // What is wrong with the schema is reported by the migration, with the privilege that is missing.
+    let Ok(plan) = atta::plan_migration(client, schema).await else { return Ok(()) };
+    let (Some(from), Some(stops)) = (plan.from_revision(), plan.stops_working()) else { return Ok(()) };
+    let (name, to) = (schema.quoted(), atta::GRAPHILE_REVISION);
+    warn(&format!("schema {name} goes from revision {from} of Graphile Worker to {to}: {stops}"));
+    if yes || !std::io::stdin().is_terminal() {
+        return Ok(());
+    }
+    confirm(&format!("migrate schema {name}"), false)
 }
 
 fn summary(plan: &MigrationPlan, schema: &Schema) -> String {

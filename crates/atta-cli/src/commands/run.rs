@@ -150,19 +150,32 @@ impl Database {
     }
 }
 
+/// An explicit request. The library logs what was done, and what stops working by it.
 async fn migrate(database: &Database) -> Result<(), Failure> {
     let mut client = connect::open(&database.settings).await?;
     let plan = atta::migrate(&mut client, &database.schema).await?;
-    match plan.is_empty() {
-        true => tracing::info!(schema = database.schema.name(), "the schema is up to date"),
-        false => tracing::info!(schema = database.schema.name(), "the schema is installed"),
+    if plan.is_empty() {
+        tracing::info!(schema = database.schema.name(), "the schema is up to date");
     }
     Ok(())
 }
 
+/// What is not about migrations does none that would stop other workers.
+async fn migrate_unless_breaking(settings: &Settings, database: &Database) -> Result<(), Failure> {
+    let client = connect::open(&database.settings).await?;
+    let plan = atta::plan_migration(&client, &database.schema).await?;
+    let stops = plan.stops_working().filter(|_| !settings.allow_breaking_migration);
+    if let Some(stops) = stops {
+        let name = database.schema.quoted();
+        return Err(Failure::new(format!("schema {name} has to be migrated first: after that, {stops}"))
+            .with_hint("run: atta migrate; or say --allow-breaking-migration"));
+    }
+    migrate(database).await
+}
+
 /// Tasks that the folder has are kept, also if no job is of them.
 async fn clean_up(settings: &Settings, database: &Database, args: &Run) -> Result<(), Failure> {
-    migrate(database).await?;
+    migrate_unless_breaking(settings, database).await?;
     let mut keep = Vec::new();
     if settings.tasks.exists() {
         let folder = TasksFolder::open(tasks_settings(settings, database)?).await?;

@@ -8,14 +8,13 @@ mod choose;
 mod report;
 
 use atta::{Job, RescheduleJobOptions, WorkerUtils};
-use chrono::{DateTime, Utc};
 use clap::{ArgGroup, Args as ClapArgs};
 
 use super::filter::Filter;
 use super::open::open;
 use crate::args::{Connection, whole_number};
 use crate::output::ask::confirm;
-use crate::output::time::parse_future;
+use crate::output::time::{When, parse_when};
 use crate::output::{Failure, count_of};
 use choose::{BATCH, Chosen, Reason};
 use report::Report;
@@ -79,8 +78,8 @@ pub(crate) struct Fail {
 ))]
 pub(crate) struct Reschedule {
     /// Not before then: a time (RFC 3339), or from now on (30s, 5m, 2h, 1d, 1w)
-    #[arg(long, value_name = "TIME", value_parser = parse_future)]
-    run_at: Option<DateTime<Utc>>,
+    #[arg(long, value_name = "TIME", value_parser = parse_when)]
+    run_at: Option<When>,
 
     /// Lower numbers run first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -149,8 +148,12 @@ pub(crate) async fn fail(args: Fail, connection: &Connection) -> Result<(), Fail
 }
 
 pub(crate) async fn reschedule(args: Reschedule, connection: &Connection) -> Result<(), Failure> {
+    let run_at = match args.run_at {
+        Some(when) => Some(when.on(&open(connection).await?).await?),
+        None => None,
+    };
     let options = RescheduleJobOptions {
-        run_at: args.run_at,
+        run_at,
         priority: args.priority,
         attempts: args.attempts,
         max_attempts: args.max_attempts,

@@ -1,6 +1,9 @@
 //! Times as people say them: `in 5 min`, `3 h ago`; and as they give them: `5m`, `2h`, `2026-05-01T08:00:00Z`.
 
+use atta::WorkerUtils;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+
+use super::Failure;
 
 /// Units of what people give, with their seconds.
 const UNITS: [(&str, i64); 5] = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
@@ -41,18 +44,48 @@ fn span(seconds: i64) -> String {
     }
 }
 
+/// A time as people give it: the time itself, or how long until then. Which time that is depends on whose clock counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    At(DateTime<Utc>),
+    In(TimeDelta),
+}
+
+impl When {
+    /// The time, if it is `now`.
+    pub(crate) fn after(self, now: DateTime<Utc>) -> DateTime<Utc> {
+        match self {
+            When::At(time) => time,
+            When::In(span) => now.checked_add_signed(span).unwrap_or(DateTime::<Utc>::MAX_UTC),
+        }
+    }
+
+    /// The time by the clock of the database, which decides when a job is due. Asks only if it matters.
+    pub(crate) async fn on(self, utils: &WorkerUtils) -> Result<DateTime<Utc>, Failure> {
+        match self {
+            When::At(time) => Ok(time),
+            When::In(_) => Ok(self.after(utils.read_clock().await?)),
+        }
+    }
+}
+
 /// A time, or how long until then: `5m`.
+pub(crate) fn parse_when(text: &str) -> Result<When, String> {
+    match (text, parse_span(text)) {
+        ("now", _) => Ok(When::In(TimeDelta::zero())),
+        (_, Some(seconds)) => Ok(When::In(TimeDelta::seconds(seconds))),
+        (_, None) => parse(text, DateTime::<Utc>::MIN_UTC, 1).map(When::At),
+    }
+}
+
+/// A time, or how long until then by the clock of this machine.
 pub(crate) fn parse_future(text: &str) -> Result<DateTime<Utc>, String> {
-    parse_future_at(text, Utc::now())
+    parse(text, Utc::now(), 1)
 }
 
 /// A time, or how long ago: `2d`.
 pub(crate) fn parse_past(text: &str) -> Result<DateTime<Utc>, String> {
     parse(text, Utc::now(), -1)
-}
-
-pub(crate) fn parse_future_at(text: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>, String> {
-    parse(text, now, 1)
 }
 
 fn parse(text: &str, now: DateTime<Utc>, direction: i64) -> Result<DateTime<Utc>, String> {
@@ -111,6 +144,17 @@ mod tests {
             (-800 * 86_400, "2 years ago"),
         ] {
             assert_eq!(from_now(now + TimeDelta::seconds(seconds), now), said);
+        }
+    }
+
+    #[test]
+    fn a_span_counts_from_whatever_time_it_is() {
+        let now = at("2026-05-01T08:00:00Z");
+        assert_eq!(parse_when("1h30m").unwrap().after(now), at("2026-05-01T09:30:00Z"));
+        assert_eq!(parse_when("now").unwrap().after(now), now);
+        assert_eq!(parse_when("2026-05-01T10:00:00+02:00").unwrap(), When::At(now));
+        for wrong in ["", "5", "5 m", "9999999999d", "2026-05-01"] {
+            assert!(parse_when(wrong).is_err(), "{wrong:?}");
         }
     }
 

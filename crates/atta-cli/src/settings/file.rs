@@ -42,6 +42,7 @@ pub(crate) struct File {
     pub(super) crash_limit: Option<u32>,
     pub(super) max_claim_bytes: Option<usize>,
     pub(super) use_local_time: Option<bool>,
+    pub(super) allow_breaking_migration: Option<bool>,
     pub(super) time_limit: Option<Span>,
     pub(super) time_limits: Option<BTreeMap<String, Span>>,
     pub(super) kill_after: Option<Span>,

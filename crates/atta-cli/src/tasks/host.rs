@@ -279,10 +279,8 @@ impl Shared {
         }
         let (id, utils) = (ctx.worker_id().to_owned(), ctx.utils().clone());
         let cancel = ctx.cancellation_token().clone();
-        if self.worker.set(Acquaintance { id: id.clone(), utils, cancel }).is_ok() {
-            wire::worker(&mut self.lock().words, &id);
-            self.outgoing.notify_one();
-        }
+        // Another job may have been faster. Either way it is known from here on, before a run is sent.
+        let _ = self.worker.set(Acquaintance { id, utils, cancel });
     }
 
     /// None: the process is not ready.

@@ -30,6 +30,7 @@ pub(super) struct HostedTask<'a> {
 #[derive(Serialize)]
 struct JobWords<'a> {
     id: IdWord,
+    task_id: i32,
     attempts: i16,
     run_at: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,6 +88,7 @@ impl<'a> JobWords<'a> {
         let micros = |time: DateTime<Utc>| time.timestamp_micros();
         JobWords {
             id: IdWord(job.id()),
+            task_id: job.task_id(),
             attempts: job.attempts(),
             run_at: micros(run_at),
             created_at: (created_at != run_at).then(|| micros(created_at)),

@@ -1,7 +1,9 @@
 //! `atta add`.
 
 use serde_json::{Value, json};
+use testkit::SetClock;
 
+use crate::command;
 use crate::support::{Place, TextFile, run_with_input};
 
 const STORED: &str = "select jsonb_build_object('payload', job.payload::text, 'queue', queue.queue_name, 'priority', job.priority,
@@ -189,4 +191,36 @@ async fn very_many_lines_are_added_in_batches() {
     let in_order =
         "select count(*) from graphile_worker._private_jobs where (payload ->> 'n')::bigint = id - 1";
     assert_eq!(place.value(in_order).await, "12345");
+}
+
+/// The clock of this machine is two hours ahead.
+#[tokio::test]
+async fn a_span_counts_from_the_time_of_the_database() {
+    let place = Place::new().await;
+    let clock = SetClock::new(std::env::temp_dir().join(format!("{}-clock", place.db.name())));
+    clock.set(7200);
+    let (url, file) =
+        (place.db.url(), TextFile::new("runat.jsonl", "{\"task\": \"t\", \"runAt\": \"5m\"}\n"));
+    for words in [
+        &["add", "t", "--run-at", "5m"][..],
+        &["add", "--bulk", file.path()],
+        &["reschedule", "--task", "t", "--run-at", "5m", "--yes"],
+    ] {
+        let mut command = command(&[words, &["-c", &url]].concat());
+        clock.give_to(&mut command);
+        let output = command.output().expect("atta runs");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let sql = "select string_agg(round(extract(epoch from run_at - now()))::text, ',')
+                   from graphile_worker._private_jobs";
+        let seconds = place.value(sql).await;
+        let is_right = |seconds: &str| seconds.parse().is_ok_and(|seconds| (240..=300).contains(&seconds));
+        assert!(seconds.split(',').all(is_right), "{words:?}: in {seconds} seconds");
+        if words[0] != "reschedule" {
+            place
+                .client
+                .batch_execute("update graphile_worker._private_jobs set run_at = now() + interval '5m'")
+                .await
+                .unwrap();
+        }
+    }
 }

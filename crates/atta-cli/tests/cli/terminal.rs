@@ -68,6 +68,23 @@ async fn it_asks_with_the_number_and_does_as_it_is_told() {
 }
 
 #[tokio::test]
+async fn it_asks_before_a_migration_that_stops_older_releases() {
+    let place = Place::new().await;
+    let older = "delete from graphile_worker.migrations where id > 18";
+    place.client.batch_execute(older).await.unwrap();
+    for (answer, code, revision) in [("n\n", 1, 18), ("y\n", 0, 20)] {
+        let mut run = OnTerminal::start(&place, "", "migrate");
+        run.wait_for("migrate schema \"graphile_worker\"? [y/N] ");
+        run.answer(answer);
+        let (ended, shown) = run.end();
+        assert_eq!(ended, Some(code), "{shown}");
+        assert!(shown.contains("graphile-worker 0.16 and older stop working"), "{shown}");
+        let sql = "select max(id) from graphile_worker.migrations";
+        assert_eq!(place.client.query_one(sql, &[]).await.unwrap().get::<_, i32>(0), revision, "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn a_job_that_changed_while_it_asked_is_left_alone() {
     let place = Place::with_jobs().await;
     let mut run = OnTerminal::start(&place, "", "remove --state scheduled,retrying");

@@ -11,6 +11,7 @@ mod dev;
 mod command_lines;
 mod secrets;
 mod roles;
+mod breaking;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -88,6 +88,33 @@ async fn jobs_of_a_task_that_can_not_be_loaded_are_not_claimed_and_others_are() 
     assert!(of("broken_too").contains("broken_too.mjs"), "{}", of("broken_too"));
 }
 
+/// A host that is started before the worker does not know its id yet. The first job does.
+#[tokio::test]
+async fn the_first_jobs_of_a_host_know_their_worker_and_their_task() {
+    let (db, client) = database().await;
+    let javascript = "module.exports = (payload, helpers) => {
+  if (!helpers.job.locked_by?.startsWith('atta-')) throw new Error(`locked by ${helpers.job.locked_by}`);
+  if (helpers.job.task_id !== payload) throw new Error(`task ${helpers.job.task_id} and not ${payload}`);
+};";
+    let python = "def task(payload, helpers):
+    assert helpers.job.locked_by.startswith('atta-'), helpers.job.locked_by
+    assert helpers.job.task_id == payload, helpers.job.task_id
+";
+    let folder = Folder::new().file("script.js", javascript).file("snake.py", python);
+    for task in ["another", "script", "snake"] {
+        add(&client, task, "{}").await;
+    }
+    let sql = "update graphile_worker._private_jobs set payload = to_json(task_id)";
+    client.batch_execute(sql).await.unwrap();
+    let tasks = TasksFolder::open(folder.settings(&db)).await.unwrap();
+    tasks.start_hosts();
+    let worker = tasks.define(options(&db)).init().await.unwrap();
+    worker.run_once().await.unwrap();
+    tasks.close().await;
+    let sql = "select string_agg(coalesce(last_error, task_identifier), ',') from graphile_worker.jobs";
+    assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, &str>(0), "another");
+}
+
 #[tokio::test]
 async fn helpers_know_the_job_and_add_others() {
     let (db, client) = database().await;

@@ -105,7 +105,7 @@ begin
 
   -- A job that was there before has had its notice.
   if v_job.revision = 0 then
-    perform pg_notify('jobs:insert', json_build_object('r', random(), 'count', 1)::text);
+    perform pg_notify('jobs:insert', json_build_object('r', random(), 'count', 1, 'schema', {schema_text})::text);
   end if;
   return v_job;
 end

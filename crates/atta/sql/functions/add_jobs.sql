@@ -92,7 +92,10 @@ begin
     return;
   end if;
   -- Delivered at commit.
-  perform pg_notify('jobs:insert', json_build_object('r', random(), 'count', cardinality(specs))::text);
+  perform pg_notify(
+    'jobs:insert',
+    json_build_object('r', random(), 'count', cardinality(specs), 'schema', {schema_text})::text
+  );
 
   select array_agg(spec.job_key order by spec.job_key)
   into v_keys

@@ -20,7 +20,7 @@ begin
   if v_job.locked_at is null or v_job.locked_at < now() - interval '4 hours' then
     delete from {schema}._private_jobs as job
     where job.id = v_job.id;
-    perform pg_notify('jobs:insert', json_build_object('r', random(), 'count', -1)::text);
+    perform pg_notify('jobs:insert', json_build_object('r', random(), 'count', -1, 'schema', {schema_text})::text);
     return v_job;
   end if;
 

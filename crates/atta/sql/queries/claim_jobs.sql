@@ -489,6 +489,7 @@ returning
   job.key,
   job.revision,
   job.flags,
+  job.task_id,
   task.identifier as task_identifier,
   job.job_queue_id,
   taken.queue_name,

@@ -1,17 +1,21 @@
 -- Claims jobs durably that were held until their connection was lost, unless somebody else has had them since, or has
 -- given them another payload by their key: that is work which nobody has begun. Jobs that are this worker's already are
 -- taken over: by an earlier try whose reply was lost, or by a claim of this worker that it returns, since it knows the jobs.
--- Never waits for a row. $1 the worker, $2 the ids, $3 their attempts and $4 their revisions as they were.
+-- Never waits for a row. $1 the worker, $2 the ids, $3 their attempts, $4 their revisions and $5 the times of their creation as
+-- they were. In a schema that was made anew, another job may have the same number; it was created at another time.
 -- Returns the ids of those that are this worker's by it, with the time of the claim, and of those that another transaction
 -- keeps locked, with null. Locks the jobs that it claims; primary key.
 with held as materialized (
-  select held.id, held.attempts, held.revision
-  from unnest($2::bigint[], $3::smallint[], $4::integer[]) as held (id, attempts, revision)
+  select held.id, held.attempts, held.revision, held.created_at
+  from unnest($2::bigint[], $3::smallint[], $4::integer[], $5::timestamptz[])
+    as held (id, attempts, revision, created_at)
 ), untouched as materialized (
   select job.id
   from held
   join {schema}._private_jobs as job on job.id = held.id
   where job.revision = held.revision
+    and least(greatest(job.created_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z')
+      = held.created_at
     and (
       (job.locked_at is null and job.attempts = held.attempts)
       or (job.locked_by = $1::text and job.attempts = held.attempts + 1)
@@ -21,6 +25,8 @@ with held as materialized (
   from held
   join {schema}._private_jobs as job on job.id = held.id
   where job.revision = held.revision
+    and least(greatest(job.created_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z')
+      = held.created_at
     and (
       (job.locked_at is null and job.attempts = held.attempts)
       or (job.locked_by = $1::text and job.attempts = held.attempts + 1)

@@ -1,6 +1,7 @@
 json_build_object(
     'id', job.id,
     'task_identifier', names.task_identifier,
+    'task_id', job.task_id,
     'job_queue_id', job.job_queue_id,
     'queue_name', names.queue_name,
     'payload', job.payload,

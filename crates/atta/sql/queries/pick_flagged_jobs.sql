@@ -36,6 +36,7 @@ select
   job.key,
   job.revision,
   job.flags,
+  level.task_id,
   level.number::integer as level_number,
   job.ctid
 from level

@@ -17,6 +17,7 @@ select
   job.key,
   job.revision,
   job.flags,
+  job.task_id,
   1 as level_number,
   job.ctid
 from {schema}._private_jobs as job

@@ -5,7 +5,7 @@ with retried as materialized (
   from json_to_record($1::text::json) as argument (job_ids bigint[])
   cross join lateral {schema}.reschedule_jobs(argument.job_ids, run_at := now(), attempts := 0) as job
 ), announced as materialized (
-  select pg_notify('jobs:insert', json_build_object('r', random(), 'count', count(*))::text)
+  select pg_notify('jobs:insert', json_build_object('r', random(), 'count', count(*), 'schema', {schema_text})::text)
   from retried
   having count(*) > 0
 )

@@ -24,7 +24,7 @@ with taken as materialized (
   where queue.id = taken.job_queue_id
     and queue.locked_by = taken.locked_by
 ), announced as materialized (
-  select pg_notify('jobs:insert', json_build_object('r', random(), 'count', count(*))::text)
+  select pg_notify('jobs:insert', json_build_object('r', random(), 'count', count(*), 'schema', {schema_text})::text)
   from unlocked
   having count(*) > 0
 )

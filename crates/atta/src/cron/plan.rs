@@ -70,6 +70,19 @@ pub(super) struct Known {
     pub(super) last_execution: Option<DateTime<Utc>>,
 }
 
+/// The items that were scheduled ahead of time, each with the last minute: by somebody whose clock was wrong, by more than
+/// clocks usually differ.
+pub(super) fn scheduled_ahead(
+    known: &HashMap<String, Known>,
+    now: DateTime<Utc>,
+) -> Vec<(String, DateTime<Utc>)> {
+    let is_ahead = |last: &DateTime<Utc>| *last - now > TimeDelta::minutes(1);
+    let ahead = known.iter().filter_map(|(identifier, known)| {
+        known.last_execution.filter(is_ahead).map(|last| (identifier.clone(), last))
+    });
+    ahead.collect()
+}
+
 /// The items of which ticks before `until` may have been missed, each with the minute from which on.
 #[derive(Debug)]
 pub(super) struct Missed {

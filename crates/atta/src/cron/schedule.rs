@@ -1,5 +1,7 @@
 //! The loop of cron: registers the items, makes up for what was missed, then takes minute after minute.
 //!
+//! The time is the database's (`clock.rs`): nothing is scheduled or skipped because this machine's clock is wrong.
+//!
 //! Any failure of the database is reported and waited out; then it begins again with the registration. It keeps in
 //! mind which minute's turn it was, so that a short outage costs no tick at all, and a long one none that an item's
 //! `fill` covers. Stopping waits for a statement that is under way.
@@ -8,10 +10,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use deadpool_postgres::Pool;
 use tokio_util::sync::CancellationToken;
 
+use super::clock::CronClock;
 use super::moment::Minute;
 use super::plan::{self, Known, Missed, Step};
 use super::store::Store;
@@ -27,7 +30,7 @@ const MINUTES_AT_A_TIME: usize = 500;
 pub enum CronEvent {
     /// The items are registered, and what was missed is about to be made up for.
     Started {
-        /// By the clock of this machine.
+        /// By the clock that cron follows: the database's.
         at: DateTime<Utc>,
         /// How many items there are.
         items: usize,
@@ -51,6 +54,21 @@ pub enum CronEvent {
         /// The minute whose turn it would have been.
         expected: DateTime<Utc>,
         /// What the clock shows.
+        now: DateTime<Utc>,
+    },
+    /// This machine's clock differs from the database's by more than a minute. Cron follows the database's.
+    ClockDiffers {
+        /// How far this machine's clock is ahead; negative if it is behind.
+        ahead: TimeDelta,
+    },
+    /// The database has a minute for an item that lies ahead: somebody whose clock is wrong has scheduled it. Nothing is added
+    /// for the item until then.
+    ScheduledAhead {
+        /// The item.
+        identifier: String,
+        /// The minute.
+        last_execution: DateTime<Utc>,
+        /// The time by the clock that cron follows.
         now: DateTime<Utc>,
     },
     /// The database refused the job of one item; the item is left out for this minute.
@@ -84,6 +102,17 @@ impl CronEvent {
             CronEvent::TimeJumped { expected, now } => {
                 tracing::warn!(%expected, %now, "the clock has jumped; cron goes on from the present");
             }
+            CronEvent::ClockDiffers { ahead } => tracing::warn!(
+                seconds_ahead = ahead.num_seconds(),
+                "this machine's clock differs from the database's; cron follows the database's"
+            ),
+            CronEvent::ScheduledAhead { identifier, last_execution, now } => tracing::warn!(
+                identifier,
+                %last_execution,
+                %now,
+                "a cron item was scheduled ahead of time, by a worker whose clock was wrong: no job of it is added until then; \
+                 to change that, set last_execution of the item in _private_known_crontabs to the present"
+            ),
             CronEvent::Refused { timestamp, identifier, error } => {
                 tracing::error!(%timestamp, identifier, %error, "the job of a cron item was refused");
             }
@@ -98,7 +127,7 @@ pub(crate) async fn run_schedule(
     pool: Pool,
     schema: Schema,
     items: CronItems,
-    clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static,
+    clock: CronClock,
     stop: CancellationToken,
     on_event: impl Fn(CronEvent) + Send + Sync,
 ) {
@@ -125,10 +154,10 @@ pub(crate) async fn run_schedule(
     }
 }
 
-struct Schedule<Clock, OnEvent> {
+struct Schedule<OnEvent> {
     store: Store,
     items: CronItems,
-    clock: Clock,
+    clock: CronClock,
     stop: CancellationToken,
     on_event: OnEvent,
     /// The minute whose turn it is; none before the first start.
@@ -141,13 +170,19 @@ struct Schedule<Clock, OnEvent> {
     failures: u32,
 }
 
-impl<Clock: Fn() -> DateTime<Utc>, OnEvent: Fn(CronEvent)> Schedule<Clock, OnEvent> {
+impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
     /// Ends with `Ok` only when it is to stop.
     async fn follow(&mut self) -> Result<()> {
         let mut next = self.start().await?;
         while !self.stop.is_cancelled() {
-            let now = (self.clock)();
-            match plan::step(now, next, self.rested.elapsed()) {
+            let mut now = self.clock.now();
+            let mut step = plan::step(now, next, self.rested.elapsed());
+            // This machine's clock may have been set since the database was asked. To wait a little longer does no harm.
+            if !matches!(step, Step::Wait(_)) || self.clock.is_stale() {
+                now = self.ask_time().await?;
+                step = plan::step(now, next, self.rested.elapsed());
+            }
+            match step {
                 Step::Wait(pause) => self.rest(pause).await,
                 Step::Schedule(minute) => {
                     self.tick(minute, now).await?;
@@ -166,17 +201,31 @@ impl<Clock: Fn() -> DateTime<Utc>, OnEvent: Fn(CronEvent)> Schedule<Clock, OnEve
 
     /// Registers the items and makes up for what was missed. Gives back the minute whose turn is next.
     async fn start(&mut self) -> Result<Minute> {
-        let start = (self.clock)();
+        let start = self.ask_time().await?;
         let items = self.items.snapshot();
         let known = self.register(&items, start).await?;
         self.note(&items, start);
         self.tell(CronEvent::Started { at: start, items: items.len() });
+        for (identifier, last_execution) in plan::scheduled_ahead(&known, start) {
+            self.tell(CronEvent::ScheduledAhead { identifier, last_execution, now: start });
+        }
 
         let unbroken = plan::unbroken(start, self.next);
         self.make_up(Missed::new(&items, &known, start, unbroken, &self.since)).await?;
         let next = Minute::not_before(start);
         self.next = Some(next);
         Ok(next)
+    }
+
+    /// The time by the clock that cron follows. Asks the database, if that is the one.
+    async fn ask_time(&mut self) -> Result<DateTime<Utc>> {
+        if let Some(difference) = self.clock.difference() {
+            let (database, local) = self.store.read_clock().await?;
+            if let Some(ahead) = difference.note(database, local) {
+                self.tell(CronEvent::ClockDiffers { ahead });
+            }
+        }
+        Ok(self.clock.now())
     }
 
     /// One minute in its turn. Items that were added meanwhile are first registered and made up for, as at a start.

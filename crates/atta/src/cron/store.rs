@@ -1,8 +1,8 @@
-//! The two statements of cron. Both can be sent again at any time: what was done is not done twice.
+//! The statements of cron. All can be sent again at any time: what was done is not done twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::{Object, Pool};
@@ -19,6 +19,7 @@ use crate::db::pool;
 use crate::job::StoredTime;
 use crate::{Error, Result, Schema};
 
+const READ_CLOCK: &str = include_str!("../../sql/queries/read_clock.sql");
 const REGISTER_CRON_ITEMS: &str = include_str!("../../sql/queries/register_cron_items.sql");
 const SCHEDULE_CRON_JOBS: &str = include_str!("../../sql/queries/schedule_cron_jobs.sql");
 
@@ -52,6 +53,17 @@ impl Store {
             schedule_cron_jobs: schema.fill(SCHEDULE_CRON_JOBS),
             stop,
         }
+    }
+
+    /// The database's time, and this machine's at the same moment: half-way between question and answer.
+    pub(super) async fn read_clock(&self) -> Result<(DateTime<Utc>, DateTime<Utc>)> {
+        let doing = "reading the database's clock";
+        let client = self.client(doing).await?;
+        let (asked_at, began) = (Utc::now(), Instant::now());
+        let rows = self.query_on(client, doing, READ_CLOCK, &[]).await?;
+        let local = asked_at + began.elapsed() / 2;
+        let row = rows.first().ok_or_else(|| Error::unavailable(format!("{doing}: no answer")))?;
+        Ok((row.get("now"), local))
     }
 
     /// Makes the items known, from `now` on, and gives back what was known of them before.
@@ -115,6 +127,16 @@ impl Store {
 
     async fn query(&self, doing: &str, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
         let client = self.client(doing).await?;
+        self.query_on(client, doing, sql, parameters).await
+    }
+
+    async fn query_on(
+        &self,
+        client: Object,
+        doing: &str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>> {
         match timeout(PATIENCE, client.query_typed(sql, parameters)).await {
             Ok(answer) => answer.map_err(|error| Error::database(doing, error)),
             Err(_) => {

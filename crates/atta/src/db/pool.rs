@@ -1,12 +1,12 @@
 //! Connections: a pool for everything that is short, and single ones for what must have its own.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool::managed::Manager as _;
 use deadpool_postgres::{
-    ClientWrapper, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolBuilder, QueueMode,
-    RecyclingMethod, Runtime, Timeouts,
+    ClientWrapper, Connect, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, PoolBuilder,
+    QueueMode, RecyclingMethod, Runtime, Timeouts,
 };
 use futures_util::future::BoxFuture;
 use tokio::task::JoinHandle;
@@ -15,6 +15,7 @@ use tokio_postgres::{Client, Config};
 use super::connect;
 use super::connect_failure::Failure;
 use super::connection::ConnectionSettings;
+use super::read_only::{self, ReadOnlySessions};
 use crate::{Error, Result};
 
 /// How long a caller waits for a free connection of the pool before that counts as a failure.
@@ -81,33 +82,52 @@ fn build(builder: PoolBuilder) -> Result<Pool> {
 }
 
 fn builder(settings: &ConnectionSettings, size: usize) -> PoolBuilder {
+    let read_only = Arc::new(ReadOnlySessions::default());
     let manager = Manager::from_connect(
         settings.config().clone(),
-        Opener(settings.clone()),
+        Opener { settings: settings.clone(), read_only: read_only.clone() },
         ManagerConfig { recycling_method: RecyclingMethod::Fast },
     );
     // Each server has the time that it may take, however many there are.
     let tries = u32::try_from(settings.servers().len() + 1).unwrap_or(u32::MAX);
     let create = settings.connect_timeout().map(|timeout| timeout.saturating_mul(tries).max(WAIT));
     let timeouts = Timeouts { wait: Some(WAIT), create, recycle: Some(WAIT) };
-    Pool::builder(manager).max_size(size).timeouts(timeouts).runtime(Runtime::Tokio1)
+    let close_read_only = Hook::sync_fn(move |_: &mut ClientWrapper, metrics: &Metrics| {
+        match read_only.is_over(metrics.created, Instant::now()) {
+            true => Err(HookError::message("the session began read-only")),
+            false => Ok(()),
+        }
+    });
+    let builder = Pool::builder(manager).max_size(size).timeouts(timeouts).runtime(Runtime::Tokio1);
+    builder.pre_recycle(close_read_only)
 }
 
 /// How a pool gets a connection.
-struct Opener(ConnectionSettings);
+struct Opener {
+    settings: ConnectionSettings,
+    read_only: Arc<ReadOnlySessions>,
+}
 
 impl Connect for Opener {
     fn connect(&self, _: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
         Box::pin(async {
-            let (client, connection) = match connect::open(&self.0).await {
+            let (client, connection) = match connect::open(&self.settings).await {
                 Ok(opened) => opened,
                 Err(failure) => return Err(failure.into_driver_error().await),
             };
+            let reported = read_only::reported(&connection);
             let driver = tokio::spawn(async {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "a connection was lost");
                 }
             });
+            let is_read_only = match reported {
+                Some(is_read_only) => is_read_only,
+                None => read_only::ask(&client).await,
+            };
+            if is_read_only {
+                self.read_only.note(Instant::now());
+            }
             Ok((client, driver))
         })
     }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::GRAPHILE_REVISION;
 use super::functions::FUNCTIONS;
-use super::state::State;
+use super::state::{BREAKING, State};
+use super::{Breaking, GRAPHILE_REVISION};
 use crate::{Error, Result, Schema};
 
 pub(super) const SETTINGS: &str = include_str!("../../sql/migrations/settings.sql");
@@ -12,6 +12,9 @@ pub(super) const LOCK: &str = include_str!("../../sql/migrations/lock.sql");
 
 /// PostgreSQL 12 brought generated columns, which Graphile's tables have.
 const OLDEST_SERVER: i32 = 120_000;
+
+/// All that may run on a schema before the last breaking revision. They refuse it from then on.
+const STOPS_WORKING: &str = "graphile-worker 0.16 and older stop working with it: their workers shut down, and their libraries can't add jobs";
 
 /// One of our own revisions. Its statements may be repeated: that mends a schema that lost some of its tables and indexes.
 struct AttaRevision {
@@ -69,6 +72,32 @@ impl MigrationPlan {
     /// What the operator should know, say that the schema is newer than this version of atta.
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
+    }
+
+    /// Which releases of graphile-worker can't work with the schema once it is migrated, if there are such that may use it
+    /// now: a sentence for operators.
+    pub fn stops_working(&self) -> Option<&'static str> {
+        let is_behind = |from: i32| {
+            BREAKING.into_iter().any(|breaking| (from + 1..=GRAPHILE_REVISION).contains(&breaking))
+        };
+        self.from.filter(|from| is_behind(*from)).map(|_| STOPS_WORKING)
+    }
+
+    /// Whether the migration may be done.
+    pub(super) fn check(&self, schema: &Schema, breaking: Breaking) -> Result<()> {
+        let (Some(from), Some(stops)) = (self.from, self.stops_working()) else { return Ok(()) };
+        if breaking == Breaking::Allowed {
+            return Ok(());
+        }
+        let name = schema.quoted();
+        let option = if *schema == Schema::default() { String::new() } else { format!(" --schema {name}") };
+        Err(Error::config(format!(
+            "schema {name} is at revision {from} of Graphile Worker, and a worker does not migrate it by itself: after that, \
+             {stops}"
+        ))
+        .with_hint(format!(
+            "run: atta migrate{option}; or allow workers to do it: allow_breaking_migration (--allow-breaking-migration)"
+        )))
     }
 
     /// One line a step, in order.
@@ -280,6 +309,25 @@ mod tests {
         crates.relations = vec!["_private_workers".into(), "jobs".into()];
         assert!(titles(&crates).contains(&"add_job".to_owned()));
         assert!(plan(&crates, &Schema::default()).unwrap().warning().is_none());
+    }
+
+    #[test]
+    fn only_an_existing_schema_before_a_breaking_revision_stops_others() {
+        for (revision, stops) in
+            [(None, false), (Some(20), false), (Some(19), false), (Some(18), true), (Some(1), true)]
+        {
+            let plan = plan(&state(revision), &Schema::default()).unwrap();
+            assert_eq!(plan.stops_working().is_some(), stops, "{revision:?}");
+            plan.check(&Schema::default(), Breaking::Allowed).unwrap();
+            let checked = plan.check(&Schema::default(), Breaking::Refused);
+            assert_eq!(checked.is_err(), stops, "{revision:?}");
+            if let Err(error) = checked {
+                assert!(
+                    error.is_config() && error.hint().unwrap().starts_with("run: atta migrate;"),
+                    "{error}"
+                );
+            }
+        }
     }
 
     #[test]

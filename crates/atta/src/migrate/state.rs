@@ -9,7 +9,7 @@ use crate::Schema;
 use crate::db::quote_identifier;
 
 /// The revisions after which workers of the time before can't go on.
-const BREAKING: [i32; 7] = [1, 3, 11, 13, 14, 16, 19];
+pub(super) const BREAKING: [i32; 7] = [1, 3, 11, 13, 14, 16, 19];
 
 #[derive(Default)]
 pub(super) struct State {

@@ -89,8 +89,8 @@ impl WorkerUtils {
         };
         let data = self.encode(jobs, &prepared);
         transaction.copy(&self.schema().fill(sql), data).await.map_err(|error| self.explain(error))?;
-        let announce = include_str!("../../sql/queries/announce_jobs.sql");
-        transaction.query_text(announce, jobs.len().to_string()).await?;
+        let announce = self.schema().fill(include_str!("../../sql/queries/announce_jobs.sql"));
+        transaction.query_text(&announce, jobs.len().to_string()).await?;
         Ok(prepared)
     }
 
@@ -164,6 +164,7 @@ impl WorkerUtils {
         Job {
             id,
             task_identifier: job.identifier.as_str().into(),
+            task_id: prepared.tasks.get(&job.identifier).copied().unwrap_or_default(),
             job_queue_id: spec.queue_name.as_ref().and_then(|name| prepared.queues.get(name)).copied(),
             queue_name: spec.queue_name.clone(),
             payload: crate::trace::carry(&job.payload).get().into(),

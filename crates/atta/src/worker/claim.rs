@@ -235,7 +235,7 @@ fn read_claimed(row: &Row) -> Result<Job, tokio_postgres::Error> {
 
 /// The columns that durable and held claims have in common, and begin with: `read_job` reads them. By their place,
 /// since looking for a name costs as much as all the rest of reading a column.
-const COLUMNS: usize = 12;
+const COLUMNS: usize = 13;
 
 fn read_job(row: &Row, task_identifier: Arc<str>) -> Result<Job, tokio_postgres::Error> {
     let payload: Option<JsonText> = row.try_get(1)?;
@@ -244,6 +244,7 @@ fn read_job(row: &Row, task_identifier: Arc<str>) -> Result<Job, tokio_postgres:
     Ok(Job {
         id: row.try_get(0)?,
         task_identifier,
+        task_id: row.try_get(12)?,
         job_queue_id: None,
         queue_name: None,
         payload: payload.map(|JsonText(payload)| payload).unwrap_or_default(),

@@ -1,44 +1,79 @@
-//! What the notices of PostgreSQL say. Anyone who is connected can send one, so anything may be in it; fuzzed as it is.
+//! The payloads of notifications. Anyone who is connected can send one, so anything may be in it; fuzzed as it is.
 
 use crate::GRAPHILE_REVISION;
 
-/// Other tools send other payloads, or none: then it may be any number.
-pub(super) fn announced_jobs(payload: &str) -> usize {
-    const MANY: i64 = 1_000_000;
-    let notice: Option<serde_json::Value> = serde_json::from_str(payload).ok();
-    let count = notice.and_then(|notice| notice.get("count")?.as_i64()).unwrap_or(MANY);
-    usize::try_from(count.min(MANY)).unwrap_or(0)
+/// More announced jobs than this make no difference.
+const MANY: i64 = 1_000_000;
+
+/// What a notification of new jobs announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Announced {
+    /// This many jobs in this worker's schema.
+    Here(usize),
+    /// This many jobs in a schema of this database. Graphile's own functions do not name the schema.
+    Somewhere(usize),
+    /// No job that is for this worker: jobs of another schema, or none at all.
+    Nothing,
 }
 
-/// A revision that we know is no reason to stop, be it of this schema or of another in the same database.
-pub(super) fn breaking_revision(payload: &str) -> Option<i64> {
-    let notice: serde_json::Value = serde_json::from_str(payload).ok()?;
-    let revision = notice.get("migrationNumber")?.as_i64()?;
-    (notice.get("breaking")?.as_bool()? && revision > i64::from(GRAPHILE_REVISION)).then_some(revision)
+/// Reads the payload of `jobs:insert`. Other tools send other payloads, or none: then it may be any number of jobs.
+pub(super) fn announced_jobs(payload: &str, schema: &str) -> Announced {
+    let notice: Option<serde_json::Value> = serde_json::from_str(payload).ok();
+    let member = |name: &str| notice.as_ref().and_then(|notice| notice.get(name));
+    let count = member("count").and_then(serde_json::Value::as_i64).unwrap_or(MANY);
+    let count = usize::try_from(count.min(MANY)).unwrap_or(0);
+    match member("schema").and_then(serde_json::Value::as_str) {
+        _ if count == 0 => Announced::Nothing,
+        Some(name) if name == schema => Announced::Here(count),
+        Some(_) => Announced::Nothing,
+        None => Announced::Somewhere(count),
+    }
+}
+
+/// Whether the payload of `worker:migrate` announces a breaking revision that is newer than those this version knows. It is a
+/// hint: the table `migrations` of our own schema has the facts.
+pub(super) fn may_break_us(payload: &str) -> bool {
+    let Ok(notice) = serde_json::from_str::<serde_json::Value>(payload) else { return false };
+    let revision = notice.get("migrationNumber").and_then(serde_json::Value::as_i64);
+    let is_breaking = notice.get("breaking").and_then(serde_json::Value::as_bool);
+    is_breaking == Some(true) && revision > Some(i64::from(GRAPHILE_REVISION))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn hears_of_jobs_in_any_payload_but_a_count_below_one() {
-        for payload in ["", "nonsense", "{}", r#"{"count":1}"#, r#"{"r":0.5,"count":12}"#, "[]", "\u{0}"] {
-            assert!(announced_jobs(payload) > 0, "{payload:?}");
-        }
-        for payload in [r#"{"count":0}"#, r#"{"r":0.5,"count":-1}"#] {
-            assert_eq!(announced_jobs(payload), 0, "{payload:?}");
-        }
-        assert_eq!(announced_jobs(r#"{"r":0.5,"count":12}"#), 12);
+    fn announced(payload: &str) -> Announced {
+        announced_jobs(payload, "mine")
     }
 
     #[test]
-    fn only_an_unknown_breaking_revision_stops_us() {
-        assert_eq!(breaking_revision(r#"{"migrationNumber":21,"breaking":true}"#), Some(21));
+    fn any_payload_announces_jobs_unless_its_count_is_below_one() {
+        for payload in ["", "nonsense", "{}", "[]", "\u{0}", r#"{"count":"many"}"#, r#"{"schema":5}"#] {
+            assert_eq!(announced(payload), Announced::Somewhere(1_000_000), "{payload:?}");
+        }
+        for payload in [r#"{"count":0}"#, r#"{"r":0.5,"count":-1}"#, r#"{"count":0,"schema":"mine"}"#] {
+            assert_eq!(announced(payload), Announced::Nothing, "{payload:?}");
+        }
+        assert_eq!(announced(r#"{"r":0.5,"count":12}"#), Announced::Somewhere(12));
+    }
+
+    #[test]
+    fn jobs_of_another_schema_are_not_announced() {
+        assert_eq!(announced(r#"{"r":0.5,"count":12,"schema":"mine"}"#), Announced::Here(12));
+        assert_eq!(announced(r#"{"schema":"mine"}"#), Announced::Here(1_000_000));
+        for payload in [r#"{"r":0.5,"count":12,"schema":"Mine"}"#, r#"{"schema":""}"#] {
+            assert_eq!(announced(payload), Announced::Nothing, "{payload:?}");
+        }
+    }
+
+    #[test]
+    fn only_an_unknown_breaking_revision_is_worth_a_check() {
+        assert!(may_break_us(r#"{"migrationNumber":21,"breaking":true}"#));
         for payload in
             [r#"{"migrationNumber":21,"breaking":false}"#, r#"{"migrationNumber":3,"breaking":true}"#, ""]
         {
-            assert_eq!(breaking_revision(payload), None, "{payload:?}");
+            assert!(!may_break_us(payload), "{payload:?}");
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::context::Extensions;
 use crate::cron::{Cron, CronItems};
 use crate::db::{ConnectionSettings, connection, link, pool};
 use crate::event::{EventSender, HookList, Hooks, WorkerEvents};
+use crate::migrate::Breaking;
 use crate::recovery::{Continuity, Source};
 use crate::task::IntoTaskHandlerResult;
 use crate::testing::Clock;
@@ -83,6 +84,7 @@ pub struct WorkerOptions {
     crash_limit: u32,
     interrupted_job_retry_delay: Duration,
     waits_for_database: bool,
+    breaking: Breaking,
     cron: Vec<Cron>,
     plan: Plan,
 }
@@ -109,6 +111,7 @@ impl Default for WorkerOptions {
             crash_limit: 3,
             interrupted_job_retry_delay: Duration::ZERO,
             waits_for_database: true,
+            breaking: Breaking::Refused,
             cron: Vec::new(),
             plan: Plan::default(),
         }
@@ -225,14 +228,16 @@ impl WorkerOptions {
         cron.add_to(self)
     }
 
-    /// Goes by this machine's time instead of the database's. Default: false.
+    /// Goes by this machine's time instead of the database's, for jobs. Cron follows the database's clock all the same.
+    /// Default: false.
     pub fn use_local_time(mut self, use_local_time: bool) -> WorkerOptions {
         self.clock = use_local_time.then(Clock::system);
         self
     }
 
-    /// Goes by a clock that a test can move.
+    /// Goes by a clock that a test can move, for jobs and for cron.
     pub fn clock(mut self, clock: Clock) -> WorkerOptions {
+        self.plan.cron_clock = Some(clock.clone());
         self.clock = Some(clock);
         self
     }
@@ -326,7 +331,16 @@ impl WorkerOptions {
         self
     }
 
-    /// Checks the options, connects, and installs or upgrades the schema.
+    /// Whether the start may migrate a schema although releases of graphile-worker that use it now can't work with it
+    /// afterwards: see [`MigrationPlan::stops_working`](crate::MigrationPlan::stops_working). Default: false, and the start is
+    /// refused until somebody has called [`migrate`](crate::migrate()) or run `atta migrate`.
+    pub fn allow_breaking_migration(mut self, is_allowed: bool) -> WorkerOptions {
+        self.breaking = if is_allowed { Breaking::Allowed } else { Breaking::Refused };
+        self
+    }
+
+    /// Checks the options, connects, and installs or upgrades the schema, unless that would stop the workers of older releases
+    /// ([`WorkerOptions::allow_breaking_migration`]).
     ///
     /// All mistakes in the options are in one error. A database that does not answer is waited for, unless
     /// [`WorkerOptions::wait_for_database`] says otherwise; a wrong password or a missing privilege is an error, since
@@ -356,7 +370,7 @@ impl WorkerOptions {
             }
         };
         // Side by side: neither needs the other, and each is mostly waiting.
-        let (_, link) = tokio::try_join!(patience.ask(|| utils.migrate()), probe)?;
+        let (_, link) = tokio::try_join!(patience.ask(|| utils.migrate_with(self.breaking)), probe)?;
         let is_direct = link == link::Link::Direct;
         if !is_direct {
             tracing::info!(
@@ -409,6 +423,8 @@ impl WorkerOptions {
             hook_backlog: HookBacklog::new(self.hook_timeout),
             app_runtime: Handle::current(),
             may_hold: AtomicBool::new(false),
+            functions_are_ours: AtomicBool::new(false),
+            check_schema: AtomicBool::new(false),
             announced: AtomicUsize::new(0),
             continuity: Continuity::new(self.recovery_threshold, Instant::now()),
             clock: self.clock,

@@ -1091,10 +1091,8 @@ impl Owner {
                 self.plan.cut_pause_short(&mut self.durable.not_before);
             }
             Wake::Due(times) => self.on_due(times),
-            Wake::Stop(reason) => {
-                self.error.get_or_insert_with(|| {
-                    Error::config(reason).with_hint("install a newer version of atta")
-                });
+            Wake::Stop(error) => {
+                self.error.get_or_insert(error);
                 self.shared.stop.cancel();
             }
         }

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::options::Patience;
 use super::{Claims, Shared};
 use crate::ConnectionSettings;
-use crate::cron::CronItems;
+use crate::cron::{CronClock, CronItems};
 use crate::event::WorkerEvent;
 use crate::testing::Clock;
 
@@ -58,6 +58,8 @@ pub(super) struct Plan {
     pub(super) cron: CronItems,
     /// Whether the application has a handle on the items, and may add to none.
     pub(super) cron_may_grow: bool,
+    /// A clock of a test's, for cron to follow instead of the database's.
+    pub(super) cron_clock: Option<Clock>,
     pub(super) local_queue: Option<LocalQueueConfig>,
     pub(super) complete_job_batch_delay: Duration,
     pub(super) fail_job_batch_delay: Duration,
@@ -78,6 +80,7 @@ impl Default for Plan {
             shutdown_abort_period: Duration::from_secs(5),
             cron: CronItems::default(),
             cron_may_grow: false,
+            cron_clock: None,
             local_queue: None,
             complete_job_batch_delay: Duration::ZERO,
             fail_job_batch_delay: Duration::ZERO,
@@ -124,12 +127,12 @@ impl Plan {
         if !self.cron_may_grow && self.cron.list().is_empty() {
             return;
         }
-        let (clock, events) = (shared.clock.clone().unwrap_or_else(Clock::system), shared.events.clone());
+        let events = shared.events.clone();
         company.spawn(crate::cron::run_schedule(
             shared.cron_pool.clone(),
             shared.utils.schema().clone(),
             self.cron.clone(),
-            move || clock.now(),
+            CronClock::new(self.cron_clock.clone()),
             shared.stop.clone(),
             move |event| events.send(|| WorkerEvent::Cron(Arc::new(event))),
         ));

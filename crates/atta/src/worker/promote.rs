@@ -95,11 +95,13 @@ async fn claim_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Claimed> 
     let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
     let attempts: Vec<i16> = jobs.iter().map(|job| job.attempts - 1).collect();
     let revisions: Vec<i32> = jobs.iter().map(|job| job.revision).collect();
-    let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
+    let created_at: Vec<DateTime<Utc>> = jobs.iter().map(|job| job.created_at).collect();
+    let parameters: [(&(dyn ToSql + Sync), Type); 5] = [
         (&&*shared.worker_id, Type::TEXT),
         (&ids, Type::INT8_ARRAY),
         (&attempts, Type::INT2_ARRAY),
         (&revisions, Type::INT4_ARRAY),
+        (&created_at, Type::TIMESTAMPTZ_ARRAY),
     ];
     let rows = shared.query(&client, &shared.sql.harden_untouched, &parameters).await;
     let rows = rows.map_err(|error| Error::database("claiming lost jobs anew", error))?;

@@ -56,6 +56,10 @@ pub(crate) struct Shared {
     pub(crate) app_runtime: Handle,
     /// Whether jobs may be held: not while the fleet is under suspicion, or another tool's functions are in place.
     pub(crate) may_hold: AtomicBool,
+    /// Whether the schema has our functions, by the last poll. Their notifications name the schema.
+    pub(crate) functions_are_ours: AtomicBool,
+    /// Whether the next poll should check the schema: a notification says that it was migrated.
+    pub(crate) check_schema: AtomicBool,
     /// Jobs that notices told of since the worker last asked.
     pub(crate) announced: AtomicUsize,
     /// This worker's own heartbeats.

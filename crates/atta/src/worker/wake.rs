@@ -1,24 +1,20 @@
 //! Waking: LISTEN, the poll timer and the next due time become one stream of wake-ups.
 //!
-//! Two tasks feed it. The listener hears of new jobs; it reconnects for ever, and asks for a poll after each
-//! connection, since it may have missed something. The poll asks the database at every poll interval, and when the worker
-//! wants it: one statement that finds out when the next jobs are due, and whether other workers have to be recovered.
-//! Wake-ups are hints: many at once are as good as one.
+//! Two tasks feed it. The listener (`listen.rs`) hears of new jobs. The poll asks the database at every poll interval, and when
+//! the worker or the listener wants it: one statement that finds out when the next jobs are due, and whether other workers have
+//! to be recovered. It also checks the schema when there is a reason to: a notification, or a statement that the schema made
+//! fail. Wake-ups are hints: many at once are as good as one.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
-use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
 use super::Shared;
-use super::backoff::Backoff;
-use super::notice::{announced_jobs, breaking_revision};
-use crate::db::{ConnectionSettings, connect, pool};
-use crate::event::WorkerEvent;
+use super::standing::Watch;
+use crate::db::pool;
 use crate::{Error, Result, recovery};
 
 /// Why the worker should do something.
@@ -30,8 +26,8 @@ pub(crate) enum Wake {
     Announced,
     /// The next jobs are due then, in this order, as far as the database knows.
     Due(Vec<Instant>),
-    /// The schema has become one that we can't work with.
-    Stop(String),
+    /// The schema has become one that this version can't work with.
+    Stop(Error),
 }
 
 /// With this many deaths within five minutes a job may be to blame. It is found by claiming durably, since then its crashes
@@ -43,87 +39,6 @@ const REST: u32 = 5;
 
 /// How long a poll waits for the application's list of forbidden flags.
 const FLAGS_LIMIT: Duration = Duration::from_secs(1);
-
-/// Keeps a LISTEN alive until the worker stops.
-pub(crate) async fn listen(shared: Arc<Shared>, settings: ConnectionSettings, wakes: mpsc::Sender<Wake>) {
-    let mut backoff = Backoff::default();
-    loop {
-        let failures = backoff.tries();
-        shared.events.send(|| WorkerEvent::ListenConnecting { failures });
-        let lost = tokio::select! {
-            lost = listen_once(&shared, &settings, &wakes, &mut backoff) => lost,
-            () = shared.stop.cancelled() => return,
-        };
-        tracing::warn!(error = %lost, "LISTEN was lost; polling goes on meanwhile");
-        shared.events.send(|| WorkerEvent::ListenFailed { error: lost.to_string().into() });
-        tokio::select! {
-            () = tokio::time::sleep(backoff.next()) => {}
-            () = shared.stop.cancelled() => return,
-        }
-    }
-}
-
-/// Listens until the connection is lost, and says why it was.
-async fn listen_once(
-    shared: &Shared,
-    settings: &ConnectionSettings,
-    wakes: &mpsc::Sender<Wake>,
-    backoff: &mut Backoff,
-) -> Error {
-    let failed = |error| Error::database("listening for jobs", error);
-    let (client, mut connection) = match connect::open(settings).await {
-        Ok(connected) => connected,
-        Err(failure) => return failure.into_error(Some("listening for jobs")),
-    };
-    let listen = client.batch_execute(r#"listen "jobs:insert"; listen "worker:migrate""#);
-    tokio::pin!(listen);
-    let mut is_listening = false;
-    loop {
-        let message = tokio::select! {
-            listened = &mut listen, if !is_listening => {
-                if let Err(error) = listened {
-                    return failed(error);
-                }
-                is_listening = true;
-                *backoff = Backoff::default();
-                shared.events.send(|| WorkerEvent::ListenStarted);
-                // What was added before is not announced to us. Its receiver lives as long as the worker does.
-                let _ = wakes.send(Wake::Hint).await;
-                continue;
-            }
-            message = poll_fn(|cx| connection.poll_message(cx)) => message,
-        };
-        match message {
-            Some(Ok(AsyncMessage::Notification(notice))) => hear(shared, &notice, wakes).await,
-            Some(Ok(_)) => {}
-            Some(Err(error)) => return failed(error),
-            None => return Error::unavailable("listening for jobs: the server closed the connection"),
-        }
-    }
-}
-
-async fn hear(shared: &Shared, notice: &tokio_postgres::Notification, wakes: &mpsc::Sender<Wake>) {
-    match notice.channel() {
-        "jobs:insert" => {
-            let count = announced_jobs(notice.payload());
-            if count > 0 {
-                shared.announced.fetch_add(count, Ordering::Relaxed);
-                // A full channel wakes the worker just as well.
-                let _ = wakes.try_send(Wake::Announced);
-            }
-        }
-        "worker:migrate" => {
-            if let Some(revision) = breaking_revision(notice.payload()) {
-                let reason = format!(
-                    "the schema was migrated to revision {revision}, which this version does not know"
-                );
-                // Its receiver lives as long as the worker does.
-                let _ = wakes.send(Wake::Stop(reason)).await;
-            }
-        }
-        _ => {}
-    }
-}
 
 /// A full channel holds a hint already.
 fn hint(wakes: &mpsc::Sender<Wake>) {
@@ -150,9 +65,16 @@ pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: 
     let mut sweep = recovery::SweepTimer::new(shared.recovery_threshold);
     let mut recovered_at: Option<Instant> = None;
     let mut for_jobs = false;
+    let mut watch = Watch::default();
     loop {
         let start = Instant::now();
-        match ask(&shared, for_jobs).await {
+        let asked_for = shared.check_schema.swap(false, Ordering::Relaxed);
+        let polled = ask(&shared, for_jobs).await;
+        if let Err(stop) = watch.check(&shared, polled.as_ref().err(), asked_for).await {
+            // Its receiver lives as long as the worker does.
+            let _ = wakes.send(Wake::Stop(stop)).await;
+        }
+        match polled {
             Ok(polled) => {
                 decide_claims(&shared, &polled);
                 // Rows that somebody keeps locked are tried again, though not at every poll.
@@ -169,8 +91,9 @@ pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: 
                 let _ = wakes.send(Wake::Due(polled.next_due.iter().map(due).collect())).await;
             }
             Err(error) => {
-                tracing::warn!(%error, "could not poll, trying again");
-                recovery::restore_own_objects(&shared, &error).await;
+                if !watch.is_waiting() {
+                    tracing::warn!(%error, "could not poll, trying again");
+                }
                 hint(&wakes);
             }
         }
@@ -187,6 +110,7 @@ pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: 
 
 /// Whether jobs may be held until the next poll.
 fn decide_claims(shared: &Shared, polled: &Polled) {
+    shared.functions_are_ours.store(polled.functions_are_ours, Ordering::Relaxed);
     let may_hold = polled.functions_are_ours && polled.recent_deaths < SUSPICIOUS_DEATHS;
     if shared.may_hold.swap(may_hold, Ordering::Relaxed) && !may_hold {
         let (deaths, ours) = (polled.recent_deaths, polled.functions_are_ours);

@@ -1,6 +1,7 @@
 //! The schedule of cron on a real PostgreSQL, with a clock that the test sets.
 
 mod killed;
+mod skewed;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

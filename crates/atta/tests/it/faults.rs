@@ -17,6 +17,7 @@ mod pooler;
 mod queues;
 mod recovery;
 mod restarts;
+mod schemas;
 mod strangers;
 pub(crate) mod support;
 mod terminated;

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 
 use atta::{JobKeyMode, JobSpec, RawJobSpec, WorkerUtils};
-use chrono::{DateTime, Utc};
+use chrono::{TimeDelta, Utc};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::json;
@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use super::warn_of_unknown;
 use crate::args::Connection;
 use crate::commands::open::open;
-use crate::output::time::parse_future_at;
+use crate::output::time::{When, parse_when};
 use crate::output::{Failure, count_of, json_fault, print_json, print_styled};
 
 /// Jobs in one transaction.
@@ -50,13 +50,13 @@ struct Line {
 
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
-struct RunAt(DateTime<Utc>);
+struct RunAt(When);
 
 impl TryFrom<String> for RunAt {
     type Error = String;
 
     fn try_from(text: String) -> Result<RunAt, String> {
-        parse_future_at(&text, Utc::now()).map(RunAt)
+        parse_when(&text).map(RunAt)
     }
 }
 
@@ -84,9 +84,11 @@ pub(super) async fn run(
     connection: &Connection,
 ) -> Result<(), Failure> {
     let total = check(file, task)?;
+    let utils = open(connection).await?;
     let mut lines = Lines::open(file, task)?;
+    lines.ahead = utils.read_clock().await? - Utc::now();
     let mut bulk = Bulk {
-        utils: open(connection).await?,
+        utils,
         batch: Vec::new(),
         bytes: 0,
         way: Way::Many,
@@ -231,6 +233,8 @@ struct Lines {
     task: Option<String>,
     /// Of the last line that was read, from 1.
     number: usize,
+    /// How far the clock of the database is ahead of this machine's.
+    ahead: TimeDelta,
 }
 
 impl Lines {
@@ -243,7 +247,7 @@ impl Lines {
                 (path.into(), Box::new(BufReader::with_capacity(1 << 16, file)))
             }
         };
-        Ok(Lines { name, reader, task: task.map(str::to_owned), number: 0 })
+        Ok(Lines { name, reader, task: task.map(str::to_owned), number: 0, ahead: TimeDelta::zero() })
     }
 
     /// The next job, its size, and the way in which it is added. Empty lines are left out.
@@ -291,7 +295,7 @@ impl Lines {
         };
         let spec = JobSpec {
             queue_name: line.queue_name,
-            run_at: line.run_at.map(|RunAt(time)| time),
+            run_at: line.run_at.map(|RunAt(when)| when.after(Utc::now() + self.ahead)),
             max_attempts: line.max_attempts,
             // Without a key its mode means nothing, and must not make a batch what it is not.
             job_key_mode: line.job_key_mode.filter(|_| line.job_key.is_some()),

@@ -198,6 +198,7 @@ impl Crew {
             .crash_limit(settings.crash_limit)
             .max_claim_bytes(settings.max_claim_bytes)
             .use_local_time(settings.use_local_time)
+            .allow_breaking_migration(settings.allow_breaking_migration)
             // Whoever wants to run once wants to know that nobody answers.
             .wait_for_database(self.mode != Mode::Once)
             .with_cron(self.cron.clone());

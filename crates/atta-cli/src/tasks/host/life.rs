@@ -198,7 +198,7 @@ async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
         worker: worker.map(|worker| worker.id.as_str()),
     };
     let mut bytes = wire::hello(&hello);
-    let mut has_told = false;
+    let (mut has_told, mut knows_worker) = (false, worker.is_some());
     loop {
         let sent = tokio::select! {
             sent = writer.write_all(&bytes) => sent,
@@ -229,6 +229,11 @@ async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
                 let _ = tokio::time::timeout(LAST_WORDS, writer.write_all(&bytes)).await;
                 return;
             }
+        }
+        // The host has to know the worker before it runs its first job.
+        if !knows_worker && let Some(worker) = shared.worker.get() {
+            wire::worker(&mut bytes, &worker.id);
+            knows_worker = true;
         }
         shared.lock().take_outgoing(&mut bytes, CHUNK);
     }

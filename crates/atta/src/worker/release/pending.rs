@@ -310,6 +310,7 @@ mod tests {
         let job = Arc::new(Job {
             id,
             task_identifier: "t".into(),
+            task_id: 1,
             job_queue_id: None,
             queue_name: None,
             payload: "{}".into(),

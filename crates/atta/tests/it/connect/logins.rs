@@ -145,6 +145,19 @@ async fn errors_say_where_and_what_to_do_and_never_the_password() {
     }
 }
 
+#[tokio::test]
+async fn a_server_without_a_free_connection_is_not_taken_for_one_that_does_not_run() {
+    let db = testkit::Database::empty().await;
+    let client = db.client().await;
+    let role = format!("limited_on_{}", db.name());
+    client.batch_execute(&format!("create role {role} login connection limit 0")).await.unwrap();
+    let limited = settings(&db.direct_url().replace("postgres@", &format!("{role}@")));
+    let error = limited.connect().await.unwrap_err();
+    assert_eq!((error.db_code(), error.is_transient()), (Some("53300"), true), "{error}");
+    assert!(error.hint().unwrap().contains("max_connections"), "{error}");
+    client.batch_execute(&format!("drop role {role}")).await.unwrap();
+}
+
 /// Whoever debugs prints whole structs, and a failed `unwrap` does too.
 #[tokio::test]
 async fn nothing_that_can_be_printed_shows_the_password() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use atta::testing::Clock;
 use atta::{WorkerContext, WorkerOptions};
 use testkit::{Database, FastClock, Process, Signal, wait_for};
 use tokio_postgres::Client;
@@ -37,8 +38,9 @@ fn worker_process() {
 
 fn options(url: &str) -> WorkerOptions {
     let hour = Duration::from_secs(3600);
-    // Its timers run fast too, and are not what this is about.
-    let options = WorkerOptions::default().poll_interval(hour).recovery_threshold(hour);
+    // Its timers run fast too, and are not what this is about. Cron follows its clock, not the database's.
+    let options =
+        WorkerOptions::default().clock(Clock::system()).poll_interval(hour).recovery_threshold(hour);
     let options = options.database_url(url).max_pg_conn(4).define_raw_job("other", other);
     options.with_cron(CRONTAB).unwrap()
 }

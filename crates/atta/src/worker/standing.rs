@@ -1,0 +1,91 @@
+//! What a running worker does about its schema: it stops if a breaking migration went past it, restores our own objects if
+//! another tool dropped them, and waits if the schema is gone. It never installs the schema anew: whoever drops a schema wants
+//! it gone, and may be about to restore a backup.
+
+use std::sync::atomic::Ordering;
+
+use tokio_postgres::Client;
+
+use super::Shared;
+use crate::db::pool;
+use crate::migrate::{self, Breaking, Standing};
+use crate::{Error, Result};
+
+/// Follows the state of the schema from poll to poll.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Why the worker waits for the schema, if it does.
+    waits_for: Option<String>,
+}
+
+impl Watch {
+    /// Whether the schema is gone, or too old.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waits_for.is_some()
+    }
+
+    /// Checks the schema if a poll failed because of it, or if `is_asked_for`. An error is a reason to stop.
+    pub(super) async fn check(
+        &mut self,
+        shared: &Shared,
+        failure: Option<&Error>,
+        is_asked_for: bool,
+    ) -> Result<()> {
+        if failure.is_none() {
+            self.end_wait(shared);
+        }
+        if !is_asked_for && !failure.is_some_and(is_about_schema) {
+            return Ok(());
+        }
+        match examine(shared).await {
+            Ok(Standing::TooNew(error)) => return Err(error),
+            Ok(Standing::Absent) => {
+                self.wait(shared, "it is not there; to install it, run: atta migrate".into())
+            }
+            Ok(Standing::Behind(error)) => self.wait(shared, error.to_string()),
+            Ok(Standing::Usable) if failure.is_some() => restore_own_objects(shared).await,
+            Ok(Standing::Usable) => {}
+            Err(error) => {
+                tracing::warn!(%error, "could not check the schema, trying again");
+                // With the next poll.
+                shared.check_schema.fetch_or(is_asked_for, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs each reason once.
+    fn wait(&mut self, shared: &Shared, reason: String) {
+        if self.waits_for.as_ref() != Some(&reason) {
+            let schema = shared.utils.schema().name();
+            tracing::error!(schema, reason, "the schema was dropped or replaced; the worker waits for it");
+            self.waits_for = Some(reason);
+        }
+    }
+
+    fn end_wait(&mut self, shared: &Shared) {
+        if self.waits_for.take().is_some() {
+            tracing::warn!(schema = shared.utils.schema().name(), "the schema is there again");
+        }
+    }
+}
+
+/// An object is missing, or is not what it should be.
+fn is_about_schema(error: &Error) -> bool {
+    error.db_code().is_some_and(|code| code == "3F000" || (code.starts_with("42") && code != "42501"))
+}
+
+async fn examine(shared: &Shared) -> Result<Standing> {
+    let client = pool::get(&shared.poll_pool, "checking the schema").await?;
+    let client: &Client = &client;
+    migrate::examine(client, shared.utils.schema()).await
+}
+
+/// Another tool may have dropped our tables: puts them back, or goes on without them.
+async fn restore_own_objects(shared: &Shared) {
+    match shared.utils.migrate_with(Breaking::Refused).await {
+        Ok(plan) if plan.is_empty() => {}
+        Ok(_) => tracing::info!("tables of atta were missing from the schema and are back"),
+        Err(error) => tracing::warn!(%error, "tables of atta are missing from the schema"),
+    }
+}
