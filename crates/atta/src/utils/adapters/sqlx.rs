@@ -45,7 +45,11 @@ async fn fetch(connection: &mut PgConnection, sql: &str, argument: String) -> sq
 }
 
 /// By one message, which the server runs in a transaction of its own if the caller began none.
-async fn fetch_at_once(connection: &mut PgConnection, sql: &str, argument: &str) -> sqlx::Result<Vec<String>> {
+async fn fetch_at_once(
+    connection: &mut PgConnection,
+    sql: &str,
+    argument: &str,
+) -> sqlx::Result<Vec<String>> {
     let rows = sqlx::raw_sql(AssertSqlSafe(with_literal(sql, argument))).fetch_all(connection).await?;
     rows.iter().map(|row| row.try_get(0)).collect()
 }

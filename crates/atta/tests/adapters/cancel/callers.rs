@@ -1,7 +1,9 @@
 //! The libraries by which an application can reach its database, each used as an application does.
 
 use ::diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
-use ::sea_orm::{ConnectionTrait, Database as SeaOrm, DatabaseConnection, DatabaseTransaction, TransactionTrait};
+use ::sea_orm::{
+    ConnectionTrait, Database as SeaOrm, DatabaseConnection, DatabaseTransaction, TransactionTrait,
+};
 use ::sqlx::pool::PoolConnection;
 use ::sqlx::postgres::PgPoolOptions;
 use ::sqlx::{Connection, Executor, PgConnection, Postgres};

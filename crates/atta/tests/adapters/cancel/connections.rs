@@ -4,8 +4,11 @@ use ::diesel_async::AsyncPgConnection;
 use ::sea_orm::DatabaseConnection;
 use ::sqlx::pool::PoolConnection;
 use ::sqlx::{PgConnection, Postgres};
-use atta::{AddJobs, IntoTaskHandlerResult, JobKeyMode, JobSpec, JobSpecBuilder, RawJobSpec, TaskHandler, WorkerContext};
 use atta::WorkerUtils;
+use atta::{
+    AddJobs, IntoTaskHandlerResult, JobKeyMode, JobSpec, JobSpecBuilder, RawJobSpec, TaskHandler,
+    WorkerContext,
+};
 use serde_json::json;
 
 use super::callers::Caller;

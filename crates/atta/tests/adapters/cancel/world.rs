@@ -62,13 +62,21 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn new() -> World {
-        let db = Database::migrated().await;
+        let world = World::on(Database::migrated().await).await;
+        world.reset().await;
+        world
+    }
+
+    /// Without the schema.
+    pub(super) async fn empty() -> World {
+        World::on(Database::empty().await).await
+    }
+
+    async fn on(db: Database) -> World {
         let observer = db.client().await;
         observer.batch_execute("create table applied (n int)").await.unwrap();
         let pool = ConnectionSettings::new(&db.url()).unwrap().pool(1).unwrap();
-        let world = World { utils: WorkerUtils::new(pool, Schema::default()), db, observer };
-        world.reset().await;
-        world
+        World { utils: WorkerUtils::new(pool, Schema::default()), db, observer }
     }
 
     pub(super) async fn reset(&self) {
