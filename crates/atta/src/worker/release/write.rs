@@ -57,8 +57,16 @@ pub(super) async fn write(shared: &Shared, entries: &[Entry], is_apart: bool) ->
         false => query_within(shared, client, sql, &parameters).await,
     };
     let rows = rows.map_err(|error| Error::database(doing, error))?;
-    let fate = |is_written| if is_written { Fate::Written } else { Fate::Blocked };
-    Ok(rows.iter().map(|row| (row.get(0), fate(row.get(1)))).collect())
+    Ok(rows.iter().map(|row| (row.get(0), fate(row))).collect())
+}
+
+/// Only failures have a third column.
+fn fate(row: &Row) -> Fate {
+    match row.get(1) {
+        true if row.len() > 2 && row.get(2) => Fate::FailedPermanently,
+        true => Fate::Written,
+        false => Fate::Blocked,
+    }
 }
 
 /// The time limits of a batch for a session that is not ours: see `TO_RELEASE` in the options.
