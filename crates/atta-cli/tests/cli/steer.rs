@@ -187,7 +187,7 @@ const FAILED: &str = "
 /// Retries a thousand jobs, and waits until the third batch waits for a job that the transaction has locked.
 async fn blocked_retry(place: &Place, blocker: &tokio_postgres::Transaction<'_>) -> Interrupted {
     let lock = "select from graphile_worker._private_jobs where id = 450 for update";
-    blocker.execute(lock, &[]).await.unwrap();
+    blocker.execute(lock, &[]).await.expect("the row is locked");
     let running = Interrupted::start(&["retry", "--all", "--yes", "-c", &place.db.url()]);
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
     testkit::wait_for("the third batch", || async { (place.value(waiting).await == "1").then_some(()) })
