@@ -1,16 +1,20 @@
 //! Decoding the payload of a job into the type of its task.
 
 use serde::de::value::Error as NoUnit;
-use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, Visitor};
 use serde::forward_to_deserialize_any;
 
 /// Decodes a payload. A unit struct, which has nothing to be told, takes any object as well as null: an add without a payload
 /// makes `{}`, and cron adds `_cron`.
 pub(crate) fn decode<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
-    serde_json::from_str(json).or_else(|error| match json.trim_start().starts_with('{') {
+    serde_json::from_str(json).or_else(|error| match is_object(json) {
         true => T::deserialize(Unit).map_err(|NoUnit { .. }| error),
         false => Err(error),
     })
+}
+
+fn is_object(json: &str) -> bool {
+    json.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(json).is_ok()
 }
 
 /// Gives a value to unit structs only. Other types that take null, such as an `Option` in a tuple struct, get nothing: they
