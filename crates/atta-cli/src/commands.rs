@@ -9,6 +9,7 @@ pub(crate) mod bench;
 
 // Looking and steering: what they share, then in the order of the help page.
 mod filter;
+mod interrupt;
 mod open;
 pub(crate) mod add;
 pub(crate) mod jobs;

@@ -6,6 +6,7 @@
 pub(crate) mod ask;
 pub(crate) mod job;
 pub(crate) mod json_fault;
+pub(crate) mod progress;
 pub(crate) mod table;
 pub(crate) mod time;
 pub(crate) mod watch;
@@ -34,6 +35,11 @@ impl Failure {
     /// All went well, but what was asked for is not so: exit code 1.
     pub(crate) fn not_so(message: impl Into<String>) -> Failure {
         Failure { code: 1, ..Failure::new(message) }
+    }
+
+    /// A signal ended it: exit code 130, as shells have it.
+    pub(crate) fn interrupted(signal: &str, done: &str) -> Failure {
+        Failure { code: 130, ..Failure::new(format!("interrupted by {signal}: {done}")) }
     }
 
     /// One more line of the message.

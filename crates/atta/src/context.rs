@@ -55,7 +55,7 @@ impl WorkerContext {
     }
 
     /// Fires when the worker is shutting down and the grace period is over. A task that ends by itself then keeps its
-    /// attempt; one that goes on is dropped a little later.
+    /// attempt, unless its error decides when it is tried again; one that goes on is dropped a little later.
     pub fn cancellation_token(&self) -> &CancellationToken {
         &self.shared.cancel
     }

@@ -125,7 +125,7 @@ impl Job {
 
     /// The payload, decoded.
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_json::from_str(&self.payload).map_err(|error| {
+        crate::payload::decode(&self.payload).map_err(|error| {
             let (type_name, why) = (std::any::type_name::<T>(), crate::error::without_values(&error));
             Error::config(format!("the payload of job {} is not a {type_name}: {why}", self.id))
         })

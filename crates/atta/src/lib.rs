@@ -20,6 +20,7 @@
 mod job;
 mod task;
 mod context;
+mod payload;
 mod utils;
 mod worker;
 mod recovery;

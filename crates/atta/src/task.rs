@@ -117,12 +117,45 @@ impl<T: IntoBatchResult, E: Into<Box<dyn StdError + Send + Sync>>> IntoBatchResu
 /// let busy = TaskError::new("the printer is busy").retry_in(Duration::from_secs(5));
 /// let wrong = TaskError::new("no such customer").give_up();
 /// ```
+///
+/// The choice counts however the error is wrapped, as long as the wrapper passes on its sources: in `anyhow::Error`, with
+/// or without a context, in a `Box`, or in an error of yours by `#[from]`, `#[source]` or `#[error(transparent)]`.
 #[derive(Debug)]
 pub struct TaskError {
     message: String,
+    decision: Decision,
+}
+
+/// What an error says of its job.
+///
+/// It is an error itself, and the source of its [`TaskError`]. Wrappers such as `anyhow::Error` hide the type of what they
+/// wrap and show only its sources.
+#[derive(Clone, Debug, Default)]
+struct Decision {
     retry: Option<Retry>,
     payload: Option<Box<RawValue>>,
 }
+
+impl Decision {
+    fn is_none(&self) -> bool {
+        self.retry.is_none() && self.payload.is_none()
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.retry {
+            None if self.payload.is_some() => f.write_str("the job gets another payload"),
+            None | Some(Retry::Backoff) => f.write_str("the job is tried again"),
+            Some(Retry::In(delay)) => write!(f, "the job is tried again in {delay:?}"),
+            Some(Retry::At(time)) => write!(f, "the job is tried again at {time}"),
+            Some(Retry::Never) => f.write_str("the job is not tried again"),
+            Some(Retry::Return) => f.write_str("the job is returned"),
+        }
+    }
+}
+
+impl StdError for Decision {}
 
 /// When a failed job is tried again.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -144,41 +177,41 @@ pub enum Retry {
 impl TaskError {
     /// An error with this text, whose job is tried again as its task says.
     pub fn new(message: impl fmt::Display) -> TaskError {
-        TaskError { message: message.to_string(), retry: None, payload: None }
+        TaskError { message: message.to_string(), decision: Decision::default() }
     }
 
     /// Try again after this time.
     #[must_use]
     pub fn retry_in(mut self, delay: Duration) -> TaskError {
-        self.retry = Some(Retry::In(delay));
+        self.decision.retry = Some(Retry::In(delay));
         self
     }
 
     /// Try again at this time.
     #[must_use]
     pub fn retry_at(mut self, time: DateTime<Utc>) -> TaskError {
-        self.retry = Some(Retry::At(time));
+        self.decision.retry = Some(Retry::At(time));
         self
     }
 
     /// Don't try again.
     #[must_use]
     pub fn give_up(mut self) -> TaskError {
-        self.retry = Some(Retry::Never);
+        self.decision.retry = Some(Retry::Never);
         self
     }
 
     /// Returns the job, since the task could not begin: see [`Retry::Return`].
     #[must_use]
     pub fn return_job(mut self) -> TaskError {
-        self.retry = Some(Retry::Return);
+        self.decision.retry = Some(Retry::Return);
         self
     }
 
     /// Gives the job this payload for its next attempt: what is left to do of a batch, for one.
     #[must_use]
     pub fn with_payload(mut self, payload: Box<RawValue>) -> TaskError {
-        self.payload = Some(payload);
+        self.decision.payload = Some(payload);
         self
     }
 
@@ -189,37 +222,41 @@ impl TaskError {
 
     /// What the error itself says about trying again.
     pub fn retry(&self) -> Option<Retry> {
-        self.retry
+        self.decision.retry
     }
 
     /// The payload for the next attempt, if it is another one.
     pub(crate) fn take_payload(&mut self) -> Option<String> {
-        self.payload.take().map(|payload| payload.get().to_owned())
+        self.decision.payload.take().map(|payload| payload.get().to_owned())
     }
 
-    /// A [`TaskError`] anywhere among the causes decides about trying again.
+    /// The first decision among the causes counts.
     fn from_boxed(error: Box<dyn StdError + Send + Sync>) -> TaskError {
         let error = match error.downcast::<TaskError>() {
             Ok(task_error) => return *task_error,
             Err(error) => error,
         };
         let mut message = error.to_string();
-        let mut retry = None;
+        let mut decision = None;
         let mut cause = error.source();
         while let Some(error) = cause {
+            cause = error.source();
+            if let Some(found) = error.downcast_ref::<Decision>() {
+                decision = decision.or(Some(found));
+                continue;
+            }
             let more = error.to_string();
             // Many errors repeat their cause in their own text.
             if !message.ends_with(&more) {
                 message.push_str(": ");
                 message.push_str(&more);
             }
-            retry = retry.or_else(|| error.downcast_ref::<TaskError>().and_then(TaskError::retry));
-            cause = error.source();
         }
         if message.is_empty() {
             message.push_str("the task failed and gave no reason");
         }
-        TaskError { message, retry, payload: None }
+        let decision = decision.cloned().unwrap_or_default();
+        TaskError { message, decision }
     }
 }
 
@@ -229,7 +266,11 @@ impl fmt::Display for TaskError {
     }
 }
 
-impl StdError for TaskError {}
+impl StdError for TaskError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        (!self.decision.is_none()).then_some(&self.decision)
+    }
+}
 
 type Choose = Arc<dyn Fn(&Job, &str) -> Retry + Send + Sync>;
 
@@ -273,7 +314,7 @@ impl RetryPolicy {
 
     /// What becomes of a job after this error.
     pub(crate) fn decide(&self, job: &Job, error: &TaskError) -> Retry {
-        let retry = error.retry.unwrap_or_else(|| (self.choose)(job, &error.message));
+        let retry = error.retry().unwrap_or_else(|| (self.choose)(job, &error.message));
         if self.jitter == 0.0 {
             return retry;
         }

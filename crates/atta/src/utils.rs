@@ -29,6 +29,10 @@ use crate::testing::Clock;
 use crate::{ConnectionSettings, Error, Job, MigrationPlan, Result, Schema};
 
 /// Adds jobs and looks after them. Cheap to clone; all clones share one pool.
+///
+/// All of its async functions are cancel safe. What returned `Ok` is committed, or is in the transaction that was passed.
+/// What was dropped is done as a whole or not at all, and the pool, the connection or the transaction can be used
+/// afterwards. [`WorkerUtils::cleanup`] does each [`CleanupTask`] as a whole.
 #[derive(Clone)]
 pub struct WorkerUtils {
     inner: Arc<Inner>,

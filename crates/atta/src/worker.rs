@@ -31,6 +31,7 @@ mod shared;
 mod backoff;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -70,11 +71,12 @@ pub struct Worker {
     plan: Plan,
     shared: Arc<Shared>,
     core: Core,
+    is_running: Arc<AtomicBool>,
 }
 
 impl Worker {
     fn new(plan: Plan, shared: Shared) -> Result<Worker> {
-        Ok(Worker { plan, shared: Arc::new(shared), core: Core::start()? })
+        Ok(Worker { plan, shared: Arc::new(shared), core: Core::start()?, is_running: Arc::default() })
     }
 
     /// Runs jobs until a shutdown is requested, and then drains and ends.
@@ -83,6 +85,9 @@ impl Worker {
     /// tasks are dropped, their jobs are returned, and heartbeats stop. That happens in the background. A process that exits
     /// before it is done leaves the rest to the recovery by other workers. To let running jobs finish, request a shutdown by
     /// the [`WorkerHandle`] instead. A worker runs once: after a shutdown or an abort, `run` returns at once.
+    ///
+    /// A worker that is running can't be run a second time at the same time: that is an error, of `run_once` too. To run more
+    /// jobs at a time, set [`WorkerOptions::concurrency`], or make another worker.
     pub async fn run(&self) -> Result<()> {
         self.run_mode(Mode::UntilShutdown).await
     }
@@ -113,6 +118,14 @@ impl Worker {
     }
 
     async fn run_mode(&self, mode: Mode) -> Result<()> {
+        let Some(running) = Running::begin(&self.is_running) else {
+            return match self.shared.stop.is_cancelled() {
+                // The run is about to end, and no other begins.
+                true => Ok(()),
+                false => Err(Error::config(format!("worker {} is already running", self.shared.worker_id))
+                    .with_hint("for more jobs at a time, set concurrency, or make another worker")),
+            };
+        };
         if mode == Mode::UntilEmpty && self.has_nothing_to_do().await {
             tell_start(&self.shared);
             tell_end(&self.shared);
@@ -120,7 +133,12 @@ impl Worker {
         }
         let run = Run { plan: self.plan.clone(), shared: self.shared.clone(), mode, app: Handle::current() };
         let aborts = AbortOnDrop { shared: &self.shared, is_armed: true };
-        let ended = self.core.spawn(run.run()).await;
+        let run = async {
+            let ended = run.run().await;
+            drop(running);
+            ended
+        };
+        let ended = self.core.spawn(run).await;
         aborts.disarm();
         ended.unwrap_or_else(|error| Err(Error::config(format!("the worker's thread panicked: {error}"))))
     }
@@ -129,6 +147,22 @@ impl Worker {
     /// the question fails, the run itself tells why.
     async fn has_nothing_to_do(&self) -> bool {
         wake::find_nothing(&self.shared).await.unwrap_or(false)
+    }
+}
+
+/// A run that has begun. Two at a time would use one worker id, and each would return the jobs of the other.
+struct Running(Arc<AtomicBool>);
+
+impl Running {
+    /// None if there is one already.
+    fn begin(is_running: &Arc<AtomicBool>) -> Option<Running> {
+        (!is_running.swap(true, Ordering::SeqCst)).then(|| Running(is_running.clone()))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
     }
 }
 

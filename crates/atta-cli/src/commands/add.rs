@@ -33,6 +33,10 @@ pub(crate) struct Add {
     #[arg(long, value_name = "FILE", conflicts_with_all = SPEC)]
     bulk: Option<String>,
 
+    /// Skip the lines before this one, to go on after an interrupted --bulk
+    #[arg(long, value_name = "N", requires = "bulk", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    from_line: u32,
+
     /// Run it after those before it in this queue, one at a time
     #[arg(long, value_name = "NAME", visible_alias = "queue-name")]
     queue: Option<String>,
@@ -83,7 +87,8 @@ enum KeyModeChoice {
 
 pub(crate) async fn run(args: Add, connection: &Connection) -> Result<(), Failure> {
     if let Some(file) = &args.bulk {
-        return bulk::run(file, args.task.as_deref(), args.json, connection).await;
+        let source = bulk::Source { file, task: args.task.as_deref(), from_line: args.from_line as usize };
+        return bulk::run(source, args.json, connection).await;
     }
     let task = args.task.clone().unwrap_or_default();
     let payload = read_payload(args.payload.as_deref())?;

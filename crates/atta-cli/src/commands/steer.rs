@@ -7,13 +7,15 @@
 mod choose;
 mod report;
 
-use atta::{Job, RescheduleJobOptions, WorkerUtils};
+use atta::{Job, JobFilter, RescheduleJobOptions, WorkerUtils};
 use clap::{ArgGroup, Args as ClapArgs};
 
 use super::filter::Filter;
+use super::interrupt::Interrupts;
 use super::open::open;
 use crate::args::{Connection, whole_number};
 use crate::output::ask::confirm;
+use crate::output::progress::progress;
 use crate::output::time::{When, parse_when};
 use crate::output::{Failure, count_of};
 use choose::{BATCH, Chosen, Reason};
@@ -213,6 +215,7 @@ async fn steer(action: Action, selection: Selection, connection: &Connection) ->
     if !chosen.ids.is_empty() {
         let count = count_of(chosen.ids.len(), "job");
         confirm(&format!("{} {count}", action.verb()), selection.yes)?;
+        report.chosen = chosen.ids.len();
         act(&utils, &action, &mut chosen, &mut report).await?;
     }
     report.skipped.append(&mut chosen.skipped);
@@ -226,20 +229,47 @@ async fn act(
     chosen: &mut Chosen,
     report: &mut Report,
 ) -> Result<(), Failure> {
+    let mut interrupts = Interrupts::watch()?;
+    let progress = progress(Some(chosen.ids.len() as u64));
     for batch in chosen.ids.chunks(BATCH) {
-        let still = match &chosen.filter {
-            Some(filter) => choose::still_matching(utils, filter, batch).await?,
-            None => batch.to_vec(),
+        let done = match interrupts.check().await {
+            None => interrupts.finish(act_on(utils, action, chosen.filter.as_ref(), batch)).await,
+            Some(signal) => {
+                report.interrupted = Some(signal);
+                break;
+            }
         };
-        let done = action.act(utils, &still).await.map_err(|error| {
-            Failure::from(error).and(&format!("before that, {} done", count_of(report.ids.len(), "job")))
-        })?;
-        let done: Vec<i64> = done.iter().map(Job::id).collect();
+        let done = match done {
+            Ok(done) => done.map_err(|failure| {
+                failure.and(&format!("before that, {} done", count_of(report.ids.len(), "job")))
+            })?,
+            Err(signal) => {
+                report.interrupted = Some(signal);
+                report.unknown = batch.len();
+                break;
+            }
+        };
+        progress.inc(batch.len() as u64);
         let left = batch.iter().filter(|id| !done.contains(id));
         chosen.skipped.extend(left.map(|id| (*id, Reason::Changed)));
         report.ids.extend(done);
     }
+    progress.finish_and_clear();
     Ok(())
+}
+
+/// Returns the jobs of the batch that it was done to.
+async fn act_on(
+    utils: &WorkerUtils,
+    action: &Action,
+    filter: Option<&JobFilter>,
+    batch: &[i64],
+) -> Result<Vec<i64>, Failure> {
+    let still = match filter {
+        Some(filter) => choose::still_matching(utils, filter, batch).await?,
+        None => batch.to_vec(),
+    };
+    Ok(action.act(utils, &still).await?.iter().map(Job::id).collect())
 }
 
 /// A job that a worker is at is not removed, but won't be tried again: that is what the library does for keys.

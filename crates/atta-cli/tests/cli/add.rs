@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use testkit::SetClock;
 
 use crate::command;
-use crate::support::{Place, TextFile, run_with_input};
+use crate::support::{Interrupted, Place, TextFile, run_with_input};
 
 const STORED: &str = "select jsonb_build_object('payload', job.payload::text, 'queue', queue.queue_name, 'priority', job.priority,
     'max', job.max_attempts, 'key', job.key, 'flags', job.flags, 'seconds', round(extract(epoch from job.run_at - now())))
@@ -223,4 +223,51 @@ async fn a_span_counts_from_the_time_of_the_database() {
                 .unwrap();
         }
     }
+}
+
+fn many_lines(count: usize) -> String {
+    (0..count).map(|n| format!("{{\"identifier\":\"many\",\"payload\":{{\"n\":{n}}}}}\n")).collect()
+}
+
+const COUNT: &str = "select count(*) from graphile_worker._private_jobs";
+
+#[tokio::test]
+async fn an_interrupted_bulk_add_says_what_was_added_and_goes_on_from_there() {
+    let place = Place::new().await;
+    let lines = many_lines(7_000);
+    let url = place.db.url();
+    let mut running = Interrupted::start(&["add", "--bulk", "-", "--json", "-c", &url]);
+    // The first batch is full, and the second is not. The command waits for more.
+    running.write(&lines);
+    testkit::wait_for("the first batch", || async { (place.value(COUNT).await == "5000").then_some(()) })
+        .await;
+    let run = running.signal("INT").await;
+    assert_eq!(run.code, 130, "{}", run.err);
+    let said = "error: interrupted by SIGINT: 5000 jobs were added, up to line 5000\nhint: to go on, with the same input: \
+                atta add --bulk - --from-line 5001\n";
+    assert!(run.err.ends_with(said), "{}", run.err);
+    assert_eq!(serde_json::from_str::<Value>(&run.out).unwrap(), json!({ "added": 5000, "next_line": 5001 }));
+
+    let file = TextFile::new("go-on.jsonl", &lines);
+    let run = place.atta(&["add", "--bulk", file.path(), "--from-line", "5001"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "added 2000 jobs\n"), "{}", run.err);
+    let distinct =
+        "select count(distinct payload ->> 'n') || ' of ' || count(*) from graphile_worker._private_jobs";
+    assert_eq!(place.value(distinct).await, "7000 of 7000");
+}
+
+#[tokio::test]
+async fn a_bulk_add_from_a_closed_standard_input_is_an_error() {
+    let place = Place::new().await;
+    let url = place.db.url();
+    let binary = env!("CARGO_BIN_EXE_atta");
+    let run = |redirection: &str| {
+        let script = format!("exec {binary} add --bulk - -c '{url}' {redirection}");
+        std::process::Command::new("/bin/sh").args(["-c", &script]).output().unwrap()
+    };
+    let closed = run("<&-");
+    let said = String::from_utf8_lossy(&closed.stderr).into_owned();
+    assert_eq!((closed.status.code(), said.as_str()), (Some(2), "error: standard input is closed\n"));
+    // One that is open and empty is no error: whoever writes to it had nothing to add.
+    assert_eq!(run("</dev/null").status.code(), Some(0));
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::Place;
+use crate::support::{Interrupted, Place};
 
 #[tokio::test]
 async fn completes_by_id_and_leaves_what_runs_or_is_not_there() {
@@ -178,4 +178,62 @@ async fn very_many_jobs_are_steered_in_batches() {
     let run = place.atta(&["complete", "--task", "many", "--yes"]);
     assert_eq!((run.code, run.out.as_str()), (0, "completed 12000 jobs\n"), "{}", run.err);
     assert_eq!(place.ids().await, "");
+}
+
+const FAILED: &str = "
+    select graphile_worker.add_job('failed', max_attempts := 1) from generate_series(1, 1000);
+    update graphile_worker._private_jobs set attempts = 1, last_error = 'no'";
+
+/// Retries a thousand jobs, and waits until the third batch waits for a job that the transaction has locked.
+async fn blocked_retry(place: &Place, blocker: &tokio_postgres::Transaction<'_>) -> Interrupted {
+    let lock = "select from graphile_worker._private_jobs where id = 450 for update";
+    blocker.execute(lock, &[]).await.expect("the row is locked");
+    let running = Interrupted::start(&["retry", "--all", "--yes", "-c", &place.db.url()]);
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+    testkit::wait_for("the third batch", || async { (place.value(waiting).await == "1").then_some(()) })
+        .await;
+    running
+}
+
+#[tokio::test]
+async fn an_interrupted_retry_finishes_its_batch_and_says_how_far_it_came() {
+    let place = Place::new().await;
+    place.client.batch_execute(FAILED).await.unwrap();
+    let mut blocker = place.db.client().await;
+    let lock = blocker.transaction().await.unwrap();
+    let running = blocked_retry(&place, &lock).await;
+    running.send("TERM");
+    running.wait_for("SIGTERM: ends when the batch under way is done").await;
+    // A repetition, as supervisors send it, changes nothing.
+    running.send("TERM");
+    lock.commit().await.unwrap();
+    let run = running.end().await;
+    assert_eq!((run.code, run.out.as_str()), (130, ""), "{}", run.err);
+    let said = "error: interrupted by SIGTERM: retried 600 of 1000 jobs\nhint: to go on, run the same command again\n";
+    assert!(run.err.ends_with(said), "{}", run.err);
+    let retried = "select count(*) from graphile_worker._private_jobs where attempts = 0";
+    assert_eq!(place.value(retried).await, "600");
+    let run = place.atta(&["retry", "--all", "--yes"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "retried 400 jobs\n"), "{}", run.err);
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_a_retry_that_waits() {
+    let place = Place::new().await;
+    place.client.batch_execute(FAILED).await.unwrap();
+    let mut blocker = place.db.client().await;
+    let lock = blocker.transaction().await.unwrap();
+    let mut running = blocked_retry(&place, &lock).await;
+    testkit::wait_for("the end of the command", || {
+        let has_ended = running.has_ended();
+        if !has_ended {
+            running.send("INT");
+        }
+        async move { has_ended.then_some(()) }
+    })
+    .await;
+    let run = running.end().await;
+    assert_eq!((run.code, run.out.as_str()), (130, ""), "{}", run.err);
+    let said = "error: interrupted by SIGINT: retried 400 of 1000 jobs\n200 more jobs may have been changed";
+    assert!(run.err.contains(said), "{}", run.err);
 }

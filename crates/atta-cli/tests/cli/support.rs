@@ -1,7 +1,9 @@
 //! A database with jobs in every state, and shorter ways to ask the binary.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use serde_json::Value;
 use testkit::Database;
@@ -88,6 +90,75 @@ pub(crate) fn run_with_input(words: &[&str], input: &str) -> Run {
         code: output.status.code().expect("no signal ended it"),
         out: String::from_utf8(output.stdout).expect("it prints UTF-8"),
         err: String::from_utf8(output.stderr).expect("it prints UTF-8"),
+    }
+}
+
+/// A command that a signal ends.
+pub(crate) struct Interrupted {
+    child: std::process::Child,
+    /// What it has written to standard error.
+    err: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
+}
+
+impl Interrupted {
+    pub(crate) fn start(words: &[&str]) -> Interrupted {
+        let mut command = command(words);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("atta starts");
+        let (stderr, err) = (child.stderr.take().expect("it is ours"), Arc::new(Mutex::new(String::new())));
+        let read = err.clone();
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines() {
+                *read.lock().expect("no test panics here") += &(line.expect("it prints UTF-8") + "\n");
+            }
+        });
+        Interrupted { child, err, reader }
+    }
+
+    /// Waits until it has written this to standard error.
+    pub(crate) async fn wait_for(&self, text: &str) {
+        testkit::wait_for(text, || async {
+            self.err.lock().expect("no test panics here").contains(text).then_some(())
+        })
+        .await;
+    }
+
+    /// Its standard input stays open.
+    pub(crate) fn write(&mut self, input: &str) {
+        let stdin = self.child.stdin.as_mut().expect("its input is ours");
+        stdin.write_all(input.as_bytes()).expect("it reads");
+    }
+
+    pub(crate) fn send(&self, signal: &str) {
+        let kill = format!("kill -{signal} {}", self.child.id());
+        let sent = std::process::Command::new("/bin/sh").args(["-c", &kill]).status();
+        assert!(sent.expect("a shell starts").success());
+    }
+
+    /// Sends a signal and waits for the end.
+    pub(crate) async fn signal(self, signal: &str) -> Run {
+        self.send(signal);
+        self.end().await
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("atta is ours").is_some()
+    }
+
+    pub(crate) async fn end(mut self) -> Run {
+        testkit::wait_for("the command to end", || {
+            let ended = self.has_ended();
+            async move { ended.then_some(()) }
+        })
+        .await;
+        let output = self.child.wait_with_output().expect("atta has ended");
+        self.reader.join().expect("it does not panic");
+        Run {
+            code: output.status.code().expect("no signal ended it by itself"),
+            out: String::from_utf8(output.stdout).expect("it prints UTF-8"),
+            err: self.err.lock().expect("no test panics here").clone(),
+        }
     }
 }
 

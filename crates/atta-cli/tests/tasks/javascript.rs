@@ -107,9 +107,8 @@ async fn the_first_jobs_of_a_host_know_their_worker_and_their_task() {
     let sql = "update graphile_worker._private_jobs set payload = to_json(task_id)";
     client.batch_execute(sql).await.unwrap();
     let tasks = TasksFolder::open(folder.settings(&db)).await.unwrap();
-    tasks.start_hosts();
     let worker = tasks.define(options(&db)).init().await.unwrap();
-    worker.run_once().await.unwrap();
+    tasks.run_once(&worker).await.unwrap();
     tasks.close().await;
     let sql = "select string_agg(coalesce(last_error, task_identifier), ',') from graphile_worker.jobs";
     assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, &str>(0), "another");

@@ -3,7 +3,8 @@
 -- ones (null: keep), $7 delays in seconds (null: Graphile's back-off), $8 times of the next attempt (null: after the delay),
 -- $9 whether no attempt is left.
 -- Returns the id of each job that was written, with true, and of each that was not because another transaction keeps it or
--- its queue locked, with false. The claims of the other jobs are lost; their queues are freed as well. Locks the jobs and
+-- its queue locked, with false; and whether the job has no attempt left, which it may not have by somebody else's decision: a
+-- job that is removed by its key while it runs. The claims of the other jobs are lost; their queues are freed as well. Locks the jobs and
 -- their queues; primary keys.
 with claim as materialized (
   select claim.id, claim.locked_at, claim.queue_id
@@ -61,7 +62,7 @@ with claim as materialized (
   ) as failure (id, error, payload, delay, run_at, gives_up) on failure.id = locked_job.id
   where job.id = locked_job.id
     and locked_job.id not in (select blocked.id from blocked)
-  returning job.id
+  returning job.id, job.attempts >= job.max_attempts as is_permanent
 ), freed as (
   update {schema}._private_job_queues as queue
   set locked_by = null, locked_at = null
@@ -69,8 +70,8 @@ with claim as materialized (
   where queue.id = own_queue.queue_id
     and own_queue.id not in (select blocked.id from blocked)
 )
-select released.id, true as is_written
+select released.id, true as is_written, released.is_permanent
 from released
 union all
-select blocked.id, false as is_written
+select blocked.id, false as is_written, false as is_permanent
 from blocked

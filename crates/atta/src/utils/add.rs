@@ -37,6 +37,10 @@ pub trait AddJobs: Send {
     }
 }
 
+/// A COPY that ends early, because its future is dropped, is an error to the server. Without a savepoint it would end the
+/// caller's transaction: its commit would then be a rollback, which reports success.
+const SAVEPOINT: &str = "atta_copy";
+
 impl AddJobs for tokio_postgres::Transaction<'_> {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
         texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
@@ -47,7 +51,9 @@ impl AddJobs for tokio_postgres::Transaction<'_> {
     }
 
     async fn copy(&mut self, sql: &str, data: BytesMut) -> Result<()> {
-        copy(self, sql, data).await
+        let savepoint = self.savepoint(SAVEPOINT).await.map_err(failed)?;
+        copy(&savepoint, sql, data).await?;
+        savepoint.commit().await.map_err(failed)
     }
 }
 
@@ -67,7 +73,9 @@ impl AddJobs for deadpool_postgres::Transaction<'_> {
     }
 
     async fn copy(&mut self, sql: &str, data: BytesMut) -> Result<()> {
-        copy(self, sql, data).await
+        let savepoint = self.savepoint(SAVEPOINT).await.map_err(failed)?;
+        copy(&savepoint, sql, data).await?;
+        savepoint.commit().await.map_err(failed)
     }
 }
 
@@ -83,7 +91,7 @@ struct Preparing(deadpool_postgres::Object);
 impl AddJobs for Preparing {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
         let prepared = self.0.prepare_typed_cached(sql, &[Type::TEXT]).await;
-        let statement = prepared.map_err(|error| Error::database("adding jobs", error))?;
+        let statement = prepared.map_err(failed)?;
         texts(self.0.query(&statement, &[&argument]).await)
     }
 }
@@ -93,7 +101,7 @@ impl AddJobs for Preparing {
 async fn copy(transaction: &tokio_postgres::Transaction<'_>, sql: &str, data: BytesMut) -> Result<()> {
     let copied = match transaction.copy_in(sql).await {
         Ok(sink) => send_all(sink, data).await,
-        Err(error) => Err(Error::database("adding jobs", error)),
+        Err(error) => Err(failed(error)),
     };
     if copied.is_err() {
         let _ = transaction.batch_execute("").await;
@@ -103,7 +111,6 @@ async fn copy(transaction: &tokio_postgres::Transaction<'_>, sql: &str, data: By
 
 /// In pieces, so that the connection's task can send one while the next is handed over.
 async fn send_all(sink: CopyInSink<Bytes>, data: BytesMut) -> Result<()> {
-    let failed = |error| Error::database("adding jobs", error);
     let mut sink = std::pin::pin!(sink);
     let mut data = data.freeze();
     while !data.is_empty() {
@@ -114,8 +121,11 @@ async fn send_all(sink: CopyInSink<Bytes>, data: BytesMut) -> Result<()> {
 }
 
 fn texts(rows: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> Result<Vec<String>> {
-    let rows = rows.map_err(|error| Error::database("adding jobs", error))?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    Ok(rows.map_err(failed)?.iter().map(|row| row.get(0)).collect())
+}
+
+fn failed(error: tokio_postgres::Error) -> Error {
+    Error::database("adding jobs", error)
 }
 
 /// How near this role comes to the tables.
@@ -205,7 +215,6 @@ impl WorkerUtils {
 
     /// Adds many jobs of any tasks in one round trip. Gives them back in the same order.
     pub async fn add_raw_jobs(&self, jobs: &[RawJobSpec]) -> Result<Vec<Job>> {
-        let failed = |error| Error::database("adding jobs", error);
         let mut client = pool::get(self.pool(), "adding jobs").await?;
         let mut transaction = client.transaction().await.map_err(failed)?;
         let jobs = self.add_raw_jobs_in(&mut transaction, jobs).await?;

@@ -88,9 +88,11 @@ impl WorkerUtils {
             include_str!("../../sql/queries/copy_jobs_unnamed.sql")
         };
         let data = self.encode(jobs, &prepared);
-        transaction.copy(&self.schema().fill(sql), data).await.map_err(|error| self.explain(error))?;
+        // First, so that no jobs are in the caller's transaction unannounced if the future is dropped in between. Workers
+        // hear of it when the transaction is committed.
         let announce = self.schema().fill(include_str!("../../sql/queries/announce_jobs.sql"));
         transaction.query_text(&announce, jobs.len().to_string()).await?;
+        transaction.copy(&self.schema().fill(sql), data).await.map_err(|error| self.explain(error))?;
         Ok(prepared)
     }
 

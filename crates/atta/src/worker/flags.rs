@@ -25,21 +25,15 @@ use crate::{Error, Result};
 /// succeeds. There is never more than one call at a time.
 #[derive(Clone, Default)]
 pub struct ForbiddenFlags {
-    source: Source,
-}
-
-#[derive(Clone, Default)]
-enum Source {
-    #[default]
-    None,
-    List(Vec<String>),
-    Function(Function),
+    list: Vec<String>,
+    /// Its flags count besides those of the list.
+    function: Option<Function>,
 }
 
 impl ForbiddenFlags {
     /// Always these.
     pub fn list(flags: impl IntoIterator<Item = impl Into<String>>) -> ForbiddenFlags {
-        ForbiddenFlags { source: Source::List(flags.into_iter().map(Into::into).collect()) }
+        ForbiddenFlags { list: flags.into_iter().map(Into::into).collect(), function: None }
     }
 
     /// What the function returns before each claim. It should be quick.
@@ -52,23 +46,21 @@ impl ForbiddenFlags {
     where
         F: Future<Output = Vec<String>> + Send + 'static,
     {
-        ForbiddenFlags { source: Source::Function(Arc::new(move || function().boxed())) }
+        ForbiddenFlags { list: Vec::new(), function: Some(Arc::new(move || function().boxed())) }
     }
 
     pub(crate) fn push(&mut self, flag: String) {
-        match &mut self.source {
-            Source::List(flags) => flags.push(flag),
-            source => *source = Source::List(vec![flag]),
-        }
+        self.list.push(flag);
     }
 }
 
 impl fmt::Debug for ForbiddenFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.source {
-            Source::None => f.write_str("none"),
-            Source::List(flags) => write!(f, "{flags:?}"),
-            Source::Function(_) => f.write_str("a function"),
+        match (&self.list[..], &self.function) {
+            ([], None) => f.write_str("none"),
+            ([], Some(_)) => f.write_str("a function"),
+            (flags, None) => write!(f, "{flags:?}"),
+            (flags, Some(_)) => write!(f, "{flags:?} and a function"),
         }
     }
 }
@@ -118,11 +110,10 @@ impl FlagReader {
     /// The flags for the next claim. Nothing may be claimed while the function panics, or has never returned: nobody knows
     /// what it would have forbidden.
     pub(crate) async fn now(&self) -> Result<Vec<String>> {
-        let mut flags = match &self.flags.source {
-            Source::None => Vec::new(),
-            Source::List(flags) => flags.clone(),
-            Source::Function(function) => self.ask(function).await?,
-        };
+        let mut flags = self.flags.list.clone();
+        if let Some(function) = &self.flags.function {
+            flags.extend(self.ask(function).await?);
+        }
         // No job has such a flag, and PostgreSQL would refuse the whole list.
         flags.retain(|flag| !flag.contains('\0'));
         Ok(flags)

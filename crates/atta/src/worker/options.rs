@@ -188,13 +188,13 @@ impl WorkerOptions {
         self
     }
 
-    /// Leaves alone jobs with this flag.
+    /// Never claims jobs that have this flag, besides those that were forbidden before.
     pub fn add_forbidden_flag(mut self, flag: impl Into<String>) -> WorkerOptions {
         self.forbidden_flags.push(flag.into());
         self
     }
 
-    /// Leaves alone jobs with any of these flags. Default: none.
+    /// Never claims jobs that have any of these flags. Replaces what was forbidden before. Default: none.
     pub fn forbidden_flags(mut self, flags: ForbiddenFlags) -> WorkerOptions {
         self.forbidden_flags = flags;
         self

@@ -15,6 +15,7 @@ use tracing::Instrument;
 use super::Shared;
 use crate::error::without_values;
 use crate::event::WorkerEvent;
+use crate::payload;
 use crate::task::{IntoBatchResult, IntoTaskHandlerResult};
 use crate::{BatchTaskHandler, Job, Retry, RetryPolicy, TaskError, TaskHandler, WorkerContext};
 
@@ -51,6 +52,15 @@ pub(crate) struct Finished {
     pub(crate) outcome: Outcome,
     pub(crate) duration: Duration,
     pub(crate) claim: Claim,
+}
+
+impl Finished {
+    /// The database says that no attempt is left.
+    pub(crate) fn give_up(&mut self) {
+        if let Outcome::Failed(failure) = &mut self.outcome {
+            failure.retry = Retry::Never;
+        }
+    }
 }
 
 /// How a job is ours.
@@ -190,8 +200,12 @@ async fn call(shared: &Arc<Shared>, job: &Arc<Job>, task: &Task) -> Outcome {
     }
     match unfinished {
         None => Outcome::Completed,
-        // It was told to stop, and did.
-        Some(_) if shared.cancel.is_cancelled() => Outcome::Interrupted,
+        // It was told to stop, and did. What it decided itself counts all the same: so does the part of a batch that is done.
+        Some(Unfinished { error, payload: None })
+            if shared.cancel.is_cancelled() && error.retry().is_none() =>
+        {
+            Outcome::Interrupted
+        }
         Some(Unfinished { error, payload }) => {
             let (retry, text) = decide(&task.retry_policy, job, &error);
             if retry == Retry::Return {
@@ -215,7 +229,7 @@ fn decide(policy: &RetryPolicy, job: &Job, error: &TaskError) -> (Retry, String)
 }
 
 fn decode<T: serde::de::DeserializeOwned>(ctx: &WorkerContext, identifier: &str) -> Result<T, TaskError> {
-    serde_json::from_str(ctx.job().payload_json()).map_err(|error| {
+    payload::decode(ctx.job().payload_json()).map_err(|error| {
         let (wanted, why) = (std::any::type_name::<T>(), without_values(&error));
         TaskError::new(format!("the payload does not fit task {identifier} ({wanted}): {why}"))
     })
@@ -238,14 +252,16 @@ fn keep_failed_items(items: &[Box<RawValue>], results: Vec<Result<(), TaskError>
     if failed.is_empty() {
         return Ok(());
     }
-    let payload = failed.iter().map(|(item, _)| *item).collect::<Vec<_>>().join(",");
+    // If no item is done, the payload stays as it is.
+    let left = || failed.iter().map(|(item, _)| *item).collect::<Vec<_>>().join(",");
+    let payload = (failed.len() < items.len()).then(|| format!("[{}]", left()));
     let lines = failed.iter().map(|(_, error)| error.message()).collect::<Vec<_>>().join("\n");
     let mut error = TaskError::new(format!("Batch failures:\n{lines}"));
     // All items share one job, so it is given up only when every one of them is.
     if failed.iter().all(|(_, error)| error.retry() == Some(Retry::Never)) {
         error = error.give_up();
     }
-    Err(Unfinished { error, payload: Some(format!("[{payload}]")) })
+    Err(Unfinished { error, payload })
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {

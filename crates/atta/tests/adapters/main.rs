@@ -1,6 +1,7 @@
 //! What the optional features add: other libraries' transactions, and the trace context that travels with a job.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod cancel;
 mod diesel_async;
 mod sea_orm;
 mod sqlx;

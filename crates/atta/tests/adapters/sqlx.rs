@@ -1,6 +1,11 @@
 //! sqlx.
 
+use std::time::Duration;
+
+use ::sqlx::postgres::PgPoolOptions;
 use ::sqlx::{Connection, Executor, PgConnection, PgPool};
+use atta::JobSpec;
+use serde_json::json;
 use testkit::Database;
 
 use super::{add_three, add_wrong, assert_refused, count, cut_connections, utils};
@@ -76,4 +81,39 @@ async fn a_schema_that_is_not_there_is_said_so() {
     let mut connection = PgConnection::connect(&db.url()).await.unwrap();
     let error = add_wrong(&utils(&db), &mut connection).await;
     assert!(error.hint().is_some_and(|hint| hint.contains("atta migrate")), "{error:?}");
+}
+
+/// A service whose callers have little patience.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acknowledged_jobs_are_committed_although_other_adds_time_out() {
+    let db = Database::migrated().await;
+    let utils = utils(&db);
+    let pool = PgPoolOptions::new().max_connections(5).connect(&db.url()).await.unwrap();
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in 0..5_u64 {
+        let (utils, pool) = (utils.clone(), pool.clone());
+        callers.spawn(async move {
+            let mut acknowledged = Vec::new();
+            for n in 0..200_u64 {
+                let mut connection = pool.acquire().await.unwrap();
+                let patience = match n % 10 {
+                    0 => Duration::from_micros((caller * 200 + n) * 7919 % 3000),
+                    _ => testkit::DEADLINE,
+                };
+                let add = utils.add_raw_job_in(&mut connection, "task", json!(n), JobSpec::default());
+                if let Ok(added) = tokio::time::timeout(patience, add).await {
+                    acknowledged.push(added.unwrap().id());
+                }
+            }
+            acknowledged
+        });
+    }
+    // A transaction that was left open blocks the others.
+    let ended = tokio::time::timeout(testkit::DEADLINE, callers.join_all()).await;
+    let acknowledged = ended.expect("no add waits for one that was dropped").concat();
+    assert!(acknowledged.len() >= 900, "{}", acknowledged.len());
+    pool.close().await;
+    let sql = "select count(*) from graphile_worker.jobs where id = any ($1)";
+    let committed: i64 = db.client().await.query_one(sql, &[&acknowledged]).await.unwrap().get(0);
+    assert_eq!(committed, i64::try_from(acknowledged.len()).unwrap());
 }

@@ -3,116 +3,76 @@
 //! A file is read twice: the first time to find mistakes, so that a wrong line means that nothing was added. A stream is
 //! read once, and an error says how many jobs of the lines before are added. Either way jobs are added in batches, in
 //! the order of their lines; a batch is added as a whole or not at all.
+//!
+//! A thread reads, so that a signal is noticed while it waits for a stream. After a signal the batch under way is added,
+//! and the command ends with the line to go on from.
+
+mod lines;
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 
-use atta::{JobKeyMode, JobSpec, RawJobSpec, WorkerUtils};
+use atta::{RawJobSpec, WorkerUtils};
 use chrono::{TimeDelta, Utc};
-use indicatif::{ProgressBar, ProgressStyle};
-use serde::Deserialize;
+use indicatif::ProgressBar;
 use serde_json::json;
-use serde_json::value::RawValue;
+use tokio::sync::mpsc;
 
 use super::warn_of_unknown;
 use crate::args::Connection;
+use crate::commands::interrupt::Interrupts;
 use crate::commands::open::open;
-use crate::output::time::{When, parse_when};
-use crate::output::{Failure, count_of, json_fault, print_json, print_styled};
+use crate::output::progress::progress;
+use crate::output::{Failure, count_of, print_json, print_styled};
+use lines::{Batch, Lines, Pending, Way, read_batches};
 
-/// Jobs in one transaction.
-const BATCH: usize = 5_000;
-
-/// A batch has no more payload than this, roughly, so that memory stays small.
-const BATCH_BYTES: usize = 16 << 20;
-
-/// A line of the file.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Line {
-    #[serde(alias = "task_identifier", alias = "taskIdentifier", alias = "task")]
-    identifier: Option<String>,
-    payload: Option<Box<RawValue>>,
-    #[serde(alias = "queue_name", alias = "queue")]
-    queue_name: Option<String>,
-    #[serde(alias = "run_at")]
-    run_at: Option<RunAt>,
-    #[serde(alias = "max_attempts")]
-    max_attempts: Option<i16>,
-    #[serde(alias = "job_key", alias = "key")]
-    job_key: Option<String>,
-    #[serde(alias = "job_key_mode", alias = "keyMode", alias = "key_mode")]
-    job_key_mode: Option<JobKeyMode>,
-    priority: Option<i16>,
-    flags: Option<Vec<String>>,
+/// What the command line says of it.
+pub(super) struct Source<'a> {
+    pub(super) file: &'a str,
+    /// For lines that name none.
+    pub(super) task: Option<&'a str>,
+    /// The first line that counts, from 1.
+    pub(super) from_line: usize,
 }
 
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct RunAt(When);
-
-impl TryFrom<String> for RunAt {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<RunAt, String> {
-        parse_when(&text).map(RunAt)
-    }
-}
-
-/// A job that is to be added.
-struct Pending {
-    identifier: String,
-    payload: Box<RawValue>,
-    spec: JobSpec,
-}
-
-/// How the library adds a job: what can go together in one batch.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Many,
-    /// The mode counts for a whole batch.
-    ManyPreservingRunAt,
-    /// Only one at a time.
-    Single,
-}
-
-pub(super) async fn run(
-    file: &str,
-    task: Option<&str>,
-    as_json: bool,
-    connection: &Connection,
-) -> Result<(), Failure> {
-    let total = check(file, task)?;
+pub(super) async fn run(source: Source<'_>, as_json: bool, connection: &Connection) -> Result<(), Failure> {
+    let total = check(&source)?;
     let utils = open(connection).await?;
-    let mut lines = Lines::open(file, task)?;
-    lines.ahead = utils.read_clock().await? - Utc::now();
+    let ahead = utils.read_clock().await? - Utc::now();
     let mut bulk = Bulk {
         utils,
-        batch: Vec::new(),
-        bytes: 0,
-        way: Way::Many,
-        first_line: 1,
         known: HashSet::new(),
         added: 0,
+        next_line: source.from_line,
         progress: progress(total),
     };
-    let done = bulk.add_all(&mut lines).await;
+    let done = bulk.add_all(read(&source, ahead)).await;
     bulk.progress.finish_and_clear();
-    done?;
-    if as_json {
-        return print_json(&json!({ "added": bulk.added }));
+    if as_json && matches!(done, Ok(()) | Err(End::Signal(_))) {
+        print_json(&match done {
+            Ok(()) => json!({ "added": bulk.added }),
+            Err(_) => json!({ "added": bulk.added, "next_line": bulk.next_line }),
+        })?;
+    } else if done.is_ok() {
+        print_styled(&format!("added {}\n", count_of(bulk.added, "job")));
     }
-    print_styled(&format!("added {}\n", count_of(bulk.added, "job")));
-    Ok(())
+    done.map_err(|end| match end {
+        End::Failure(failure) => failure,
+        End::Signal(signal) => bulk.interrupted(signal, &source),
+    })
 }
 
 /// Reads a file for its mistakes, and counts its jobs. A stream can't be read twice.
-fn check(file: &str, task: Option<&str>) -> Result<Option<u64>, Failure> {
-    if file == "-" || !std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file()) {
+fn check(source: &Source<'_>) -> Result<Option<u64>, Failure> {
+    let &Source { file, task, from_line } = source;
+    if file == "-" {
+        return if is_stdin_closed() { Err(Failure::new("standard input is closed")) } else { Ok(None) };
+    }
+    let metadata =
+        std::fs::metadata(file).map_err(|error| Failure::new(format!("can't read {file}: {error}")))?;
+    if !metadata.is_file() {
         return Ok(None);
     }
-    let mut lines = Lines::open(file, task)?;
+    let mut lines = Lines::open(file, task, from_line, TimeDelta::zero())?;
     let mut count = 0;
     while lines.next()?.is_some() {
         count += 1;
@@ -120,77 +80,90 @@ fn check(file: &str, task: Option<&str>) -> Result<Option<u64>, Failure> {
     Ok(Some(count))
 }
 
-/// On a terminal only: that is what the library of progress bars does by itself.
-fn progress(total: Option<u64>) -> ProgressBar {
-    let (bar, template) = match total {
-        Some(total) => {
-            (ProgressBar::new(total), "{bar:40} {human_pos} of {human_len} jobs, {per_sec}, {eta} to go")
+/// Whether the process was started without a standard input. Rust then opens the null device in its place, for reading and
+/// writing; a shell that is told `</dev/null` opens it for reading.
+fn is_stdin_closed() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let stdin = std::io::stdin();
+    let is_writable =
+        rustix::fs::fcntl_getfl(&stdin).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::RDWR));
+    let null = std::fs::metadata("/dev/null").map(|null| null.rdev());
+    is_writable
+        && matches!((rustix::fs::fstat(&stdin), null), (Ok(it), Ok(null)) if it.st_rdev == null && null != 0)
+}
+
+/// Starts a thread that reads. One batch waits while another is added.
+fn read(source: &Source<'_>, ahead: TimeDelta) -> mpsc::Receiver<Result<Batch, Failure>> {
+    let (sender, batches) = mpsc::channel(1);
+    let (file, task, from_line) = (source.file.to_owned(), source.task.map(str::to_owned), source.from_line);
+    // It is not awaited: after a signal it may wait for a stream for ever, and ends with the process.
+    tokio::task::spawn_blocking(move || {
+        let send = |batch| sender.blocking_send(batch).is_ok();
+        match Lines::open(&file, task.as_deref(), from_line, ahead) {
+            Ok(lines) => read_batches(lines, send),
+            Err(failure) => drop(send(Err(failure))),
         }
-        None => (ProgressBar::new_spinner(), "{spinner} {human_pos} jobs, {per_sec}"),
-    };
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
+    });
+    batches
+}
+
+/// Why not all was added.
+enum End {
+    Failure(Failure),
+    /// The name of the signal, and whether a batch was left half-way.
+    Signal(Signal),
+}
+
+struct Signal {
+    name: &'static str,
+    /// The lines of the batch that may or may not have been added.
+    unknown: Option<(usize, usize)>,
 }
 
 struct Bulk {
     utils: WorkerUtils,
-    batch: Vec<Pending>,
-    bytes: usize,
-    way: Way,
-    /// Of the batch.
-    first_line: usize,
     /// Tasks that were asked about.
     known: HashSet<String>,
     added: usize,
+    /// The first line that is not added yet.
+    next_line: usize,
     progress: ProgressBar,
 }
 
 impl Bulk {
-    async fn add_all(&mut self, lines: &mut Lines) -> Result<(), Failure> {
+    async fn add_all(&mut self, mut batches: mpsc::Receiver<Result<Batch, Failure>>) -> Result<(), End> {
+        let mut interrupts = Interrupts::watch().map_err(End::Failure)?;
         loop {
-            let next = match lines.next() {
-                Ok(next) => next,
-                Err(failure) => {
-                    // What stands before the mistake is as good as if the stream had ended there.
-                    self.flush(lines.number - 1).await?;
-                    return Err(failure.and(&self.so_far()));
-                }
+            let batch = tokio::select! {
+                biased;
+                name = interrupts.requested() => return Err(End::Signal(Signal { name, unknown: None })),
+                batch = batches.recv() => batch,
             };
-            let Some((job, bytes, way)) = next else { break };
-            if !self.takes(way) {
-                self.flush(lines.number - 1).await?;
-                self.first_line = lines.number;
+            let batch = match batch {
+                None => return Ok(()),
+                Some(Ok(batch)) => batch,
+                Some(Err(failure)) => return Err(End::Failure(failure.and(&self.so_far()))),
+            };
+            let lines = batch.lines;
+            match interrupts.finish(self.add(batch)).await {
+                Ok(added) => added.map_err(End::Failure)?,
+                Err(name) => return Err(End::Signal(Signal { name, unknown: Some(lines) })),
             }
-            self.way = way;
-            self.bytes += bytes;
-            self.batch.push(job);
         }
-        self.flush(lines.number).await
     }
 
-    fn takes(&self, way: Way) -> bool {
-        let is_full = self.batch.len() >= BATCH || self.bytes >= BATCH_BYTES;
-        !is_full && (self.batch.is_empty() || (way == self.way && way != Way::Single))
-    }
-
-    async fn flush(&mut self, last_line: usize) -> Result<(), Failure> {
-        let batch = std::mem::take(&mut self.batch);
-        self.bytes = 0;
-        if batch.is_empty() {
-            return Ok(());
-        }
-        self.warn_of_unknown(&batch).await;
-        let count = add(&self.utils, self.way, batch).await.map_err(|error| {
-            let first = self.first_line;
-            let none = match first == last_line {
+    async fn add(&mut self, batch: Batch) -> Result<(), Failure> {
+        let (first, last) = batch.lines;
+        self.warn_of_unknown(&batch.jobs).await;
+        let count = add(&self.utils, batch.way, batch.jobs).await.map_err(|error| {
+            let none = match first == last {
                 true => format!("line {first} was not added"),
-                false => format!("none of lines {first} to {last_line} was added"),
+                false => format!("none of lines {first} to {last} was added"),
             };
             Failure::from(error).and(&none).and(&self.so_far())
         })?;
         self.added += count;
+        self.next_line = last + 1;
         self.progress.inc(count as u64);
         Ok(())
     }
@@ -210,6 +183,23 @@ impl Bulk {
             added => format!("before that, {added} jobs were added"),
         }
     }
+
+    fn interrupted(&self, signal: Signal, source: &Source<'_>) -> Failure {
+        let (added, next) = (count_of(self.added, "job"), self.next_line);
+        let was = if self.added == 1 { "was" } else { "were" };
+        let mut failure =
+            Failure::interrupted(signal.name, &format!("{added} {was} added, up to line {}", next - 1));
+        if let Some((first, last)) = signal.unknown {
+            failure = failure.and(&format!(
+                "lines {first} to {last} may have been added: the command did not wait for it"
+            ));
+        }
+        let task = source.task.map_or(String::new(), |task| format!("{task} "));
+        failure.with_hint(format!(
+            "to go on, with the same input: atta add {task}--bulk {} --from-line {next}",
+            source.file
+        ))
+    }
 }
 
 async fn add(utils: &WorkerUtils, way: Way, batch: Vec<Pending>) -> atta::Result<usize> {
@@ -223,91 +213,4 @@ async fn add(utils: &WorkerUtils, way: Way, batch: Vec<Pending>) -> atta::Result
         utils.add_raw_job(job.identifier, job.payload, job.spec).await?;
     }
     Ok(count)
-}
-
-/// The lines of a file or stream, one by one.
-struct Lines {
-    name: String,
-    reader: Box<dyn BufRead>,
-    /// For lines that name none.
-    task: Option<String>,
-    /// Of the last line that was read, from 1.
-    number: usize,
-    /// How far the clock of the database is ahead of this machine's.
-    ahead: TimeDelta,
-}
-
-impl Lines {
-    fn open(file: &str, task: Option<&str>) -> Result<Lines, Failure> {
-        let (name, reader): (String, Box<dyn BufRead>) = match file {
-            "-" => ("standard input".into(), Box::new(std::io::stdin().lock())),
-            path => {
-                let file =
-                    File::open(path).map_err(|error| Failure::new(format!("can't read {path}: {error}")))?;
-                (path.into(), Box::new(BufReader::with_capacity(1 << 16, file)))
-            }
-        };
-        Ok(Lines { name, reader, task: task.map(str::to_owned), number: 0, ahead: TimeDelta::zero() })
-    }
-
-    /// The next job, its size, and the way in which it is added. Empty lines are left out.
-    fn next(&mut self) -> Result<Option<(Pending, usize, Way)>, Failure> {
-        let mut bytes = Vec::new();
-        loop {
-            bytes.clear();
-            self.number += 1;
-            let read = self.reader.read_until(b'\n', &mut bytes);
-            let read = read.map_err(|error| Failure::new(format!("can't read {}: {error}", self.name)))?;
-            if read == 0 {
-                self.number -= 1;
-                return Ok(None);
-            }
-            let Ok(text) = std::str::from_utf8(&bytes) else {
-                return Err(Failure::new(format!("{}, line {}: this is no UTF-8", self.name, self.number)));
-            };
-            let text = text.trim_end_matches(['\n', '\r']);
-            // Some editors leave a byte order mark at the start of a file.
-            let text = if self.number == 1 { text.trim_start_matches('\u{feff}') } else { text };
-            if !text.trim().is_empty() {
-                return self.read(text).map(Some);
-            }
-        }
-    }
-
-    fn read(&self, text: &str) -> Result<(Pending, usize, Way), Failure> {
-        let line: Line = serde_json::from_str(text).map_err(|error| {
-            let place = json_fault::describe(text, &error, self.number);
-            Failure::new(format!("{}, {place}", self.name)).with_hint(
-                "each line is an object such as {\"identifier\": \"send_email\", \"payload\": {\"to\": \"someone\"}}",
-            )
-        })?;
-        let Some(identifier) = line.identifier.or_else(|| self.task.clone()) else {
-            return Err(Failure::new(format!("{}, line {}: there is no task", self.name, self.number))
-                .with_hint(
-                    "name it in the line, \"identifier\": …, or for all lines: atta add TASK --bulk FILE",
-                ));
-        };
-        let way = match line.job_key_mode {
-            _ if line.job_key.is_none() => Way::Many,
-            Some(JobKeyMode::PreserveRunAt) => Way::ManyPreservingRunAt,
-            Some(JobKeyMode::UnsafeDedupe) => Way::Single,
-            _ => Way::Many,
-        };
-        let spec = JobSpec {
-            queue_name: line.queue_name,
-            run_at: line.run_at.map(|RunAt(when)| when.after(Utc::now() + self.ahead)),
-            max_attempts: line.max_attempts,
-            // Without a key its mode means nothing, and must not make a batch what it is not.
-            job_key_mode: line.job_key_mode.filter(|_| line.job_key.is_some()),
-            job_key: line.job_key,
-            priority: line.priority,
-            flags: line.flags,
-        };
-        let payload = line.payload.unwrap_or_else(empty_payload);
-        Ok((Pending { identifier, payload, spec }, text.len(), way))
-    }
-}
-
-fn empty_payload() -> Box<RawValue> {
-    RawValue::from_string("{}".into()).expect("{} is JSON")
 }

@@ -15,6 +15,12 @@ pub(super) struct Report {
     /// Queues that were unlocked, where that was asked for.
     pub(super) queues: Option<u64>,
     pub(super) skipped: Vec<(i64, Reason)>,
+    /// How many were to be changed.
+    pub(super) chosen: usize,
+    /// The signal that ended it before all were changed.
+    pub(super) interrupted: Option<&'static str>,
+    /// How many may have been changed: the command did not wait for the answer.
+    pub(super) unknown: usize,
 }
 
 #[derive(Serialize)]
@@ -25,6 +31,8 @@ struct ReportJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     queues: Option<u64>,
     skipped: Vec<SkippedJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interrupted_by: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -35,17 +43,28 @@ struct SkippedJson {
 
 impl Report {
     pub(super) fn new(verb: &'static str) -> Report {
-        Report { verb, ids: Vec::new(), queues: None, skipped: Vec::new() }
+        Report {
+            verb,
+            ids: Vec::new(),
+            queues: None,
+            skipped: Vec::new(),
+            chosen: 0,
+            interrupted: None,
+            unknown: 0,
+        }
     }
 
     /// Fails if nothing was done, or not all that was named.
     pub(super) fn tell(&self, as_json: bool) -> Result<(), Failure> {
         if as_json {
             print_json(&self.to_json())?;
-        } else if !self.ids.is_empty() || self.queues.is_some() {
+        } else if self.interrupted.is_none() && (!self.ids.is_empty() || self.queues.is_some()) {
             let queues =
                 self.queues.map_or(String::new(), |n| format!(" and {}", count_of(n as usize, "queue")));
             print_styled(&format!("{} {}{queues}\n", past(self.verb), count_of(self.ids.len(), "job")));
+        }
+        if let Some(signal) = self.interrupted {
+            return Err(self.interruption(signal));
         }
         for (id, reason) in self.skipped.iter().take(NAMED) {
             note(&format!("job {id} was left alone: {}", explain(*reason)));
@@ -62,6 +81,17 @@ impl Report {
         }
     }
 
+    fn interruption(&self, signal: &str) -> Failure {
+        let done = format!("{} {} of {}", past(self.verb), self.ids.len(), count_of(self.chosen, "job"));
+        let mut failure = Failure::interrupted(signal, &done);
+        if self.unknown > 0 {
+            let unknown = count_of(self.unknown, "more job");
+            failure =
+                failure.and(&format!("{unknown} may have been changed: the command did not wait for it"));
+        }
+        failure.with_hint("to go on, run the same command again")
+    }
+
     fn to_json(&self) -> ReportJson<'_> {
         let skipped = self.skipped.iter().map(|(id, reason)| SkippedJson { id: *id, reason: *reason });
         ReportJson {
@@ -70,6 +100,7 @@ impl Report {
             ids: &self.ids,
             queues: self.queues,
             skipped: skipped.collect(),
+            interrupted_by: self.interrupted,
         }
     }
 }

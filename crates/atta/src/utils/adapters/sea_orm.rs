@@ -1,8 +1,11 @@
 //! SeaORM: its transactions and connections.
 
+use sea_orm::sqlx::pool::PoolConnection;
+use sea_orm::sqlx::postgres::PgDatabaseError;
+use sea_orm::sqlx::{self, AssertSqlSafe, Connection, Postgres};
 use sea_orm::{
-    ConnAcquireErr, ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbErr, RuntimeErr, Statement,
-    TransactionTrait,
+    ConnAcquireErr, ConnectionTrait, DatabaseConnection, DatabaseConnectionType, DatabaseTransaction, DbErr,
+    RuntimeErr, Statement,
 };
 
 use crate::error::DriverError;
@@ -14,14 +17,15 @@ impl AddJobs for DatabaseTransaction {
     }
 }
 
-/// Begins a transaction of its own: behind a pooler in transaction mode, only that keeps a statement's parsing and its
-/// running on one server.
+/// In a transaction of its own, on a connection of the pool: behind a pooler in transaction mode, only a transaction
+/// keeps a statement's parsing and its running on one server.
 impl AddJobs for DatabaseConnection {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
-        let transaction = self.begin().await.map_err(error)?;
-        let rows = fetch(&transaction, sql, argument).await.map_err(error)?;
-        transaction.commit().await.map_err(error)?;
-        Ok(rows)
+        let DatabaseConnectionType::SqlxPostgresPoolConnection(_) = &self.inner else {
+            return Err(Error::config("adding jobs: this is no connection to PostgreSQL"));
+        };
+        let connection = self.get_postgres_connection_pool().acquire().await.map_err(sqlx_error)?;
+        fetch_alone(connection, sql, argument).await.map_err(sqlx_error)
     }
 }
 
@@ -32,20 +36,59 @@ async fn fetch(transaction: &DatabaseTransaction, sql: &str, argument: String) -
     rows.iter().map(|row| row.try_get_by_index(0)).collect()
 }
 
+async fn fetch_alone(
+    connection: PoolConnection<Postgres>,
+    sql: &str,
+    argument: String,
+) -> sqlx::Result<Vec<String>> {
+    let mut unfinished = Unfinished(Some(connection));
+    let Some(connection) = &mut unfinished.0 else { return Err(sqlx::Error::PoolClosed) };
+    let mut transaction = connection.begin().await?;
+    // Not persistent: a statement without a name leaves nothing behind on a server that is shared.
+    let query = sqlx::query_scalar(AssertSqlSafe(sql)).bind(argument).persistent(false);
+    let rows = query.fetch_all(&mut *transaction).await;
+    let ended = match &rows {
+        Ok(_) => transaction.commit().await,
+        Err(_) => transaction.rollback().await,
+    };
+    if ended.is_ok() {
+        // The transaction is over, so the pool can have its connection back.
+        unfinished.0 = None;
+    }
+    let rows = rows?;
+    ended.map(|()| rows)
+}
+
+/// A connection of the pool that may be in a transaction. It is closed if this is dropped, which rolls back for sure:
+/// sqlx would return it to the pool with the transaction open if a future is dropped while it waits for `begin`.
+struct Unfinished(Option<PoolConnection<Postgres>>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        drop(self.0.take().map(PoolConnection::detach));
+    }
+}
+
 fn error(error: DbErr) -> Error {
     let known = match &error {
-        DbErr::Conn(cause) | DbErr::Exec(cause) | DbErr::Query(cause) => explain(cause),
+        DbErr::Conn(cause) | DbErr::Exec(cause) | DbErr::Query(cause) => match cause {
+            RuntimeErr::SqlxError(cause) => explain(cause),
+            _ => DriverError::Other,
+        },
         DbErr::ConnectionAcquire(ConnAcquireErr::Timeout) => DriverError::NoAnswer,
         _ => DriverError::Other,
     };
     Error::driver("adding jobs", error, known)
 }
 
-fn explain(cause: &RuntimeErr) -> DriverError {
-    use sea_orm::sqlx::{Error, postgres::PgDatabaseError};
-    let RuntimeErr::SqlxError(cause) = cause else { return DriverError::Other };
-    match &**cause {
-        Error::Database(refused) => DriverError::Refused {
+fn sqlx_error(error: sqlx::Error) -> Error {
+    let known = explain(&error);
+    Error::driver("adding jobs", error, known)
+}
+
+fn explain(cause: &sqlx::Error) -> DriverError {
+    match cause {
+        sqlx::Error::Database(refused) => DriverError::Refused {
             message: refused.message().to_owned(),
             code: refused.code().map(String::from),
             hint: refused
@@ -53,7 +96,7 @@ fn explain(cause: &RuntimeErr) -> DriverError {
                 .and_then(|error| error.hint())
                 .map(str::to_owned),
         },
-        Error::Io(_) | Error::PoolTimedOut => DriverError::NoAnswer,
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => DriverError::NoAnswer,
         _ => DriverError::Other,
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! sqlx parses a statement in one round trip and runs it in the next. Behind a pooler in transaction mode those two
 //! can reach different servers, and there another client's statement of the same name, or of none, runs instead.
-//! Within a transaction they can't, so here the statement never runs outside one.
+//! Within a transaction they can't. Outside one, the argument is written into the statement, which then is a single
+//! message. To begin a transaction here would not be safe: see [`super`].
 
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgDatabaseError;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row, Transaction};
 
+use super::literal::with_literal;
 use crate::error::DriverError;
 use crate::{AddJobs, Error, Result};
 
@@ -17,20 +19,20 @@ impl AddJobs for Transaction<'_, Postgres> {
     }
 }
 
-/// Outside a transaction it begins one of its own.
+/// In the transaction that the caller began, by sqlx or by hand. If there is none, the jobs are committed when this
+/// returns. Then they are part of the statement's text, in base64: sqlx logs the text of slow statements, and the
+/// server the text of those that fail.
 impl AddJobs for PgConnection {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
-        if is_in_transaction(self).await.map_err(error)? {
-            return fetch(self, sql, argument).await.map_err(error);
-        }
-        let mut transaction = self.begin().await.map_err(error)?;
-        let rows = fetch(&mut transaction, sql, argument).await.map_err(error)?;
-        transaction.commit().await.map_err(error)?;
-        Ok(rows)
+        let rows = match self.is_in_transaction() {
+            true => fetch(self, sql, argument).await,
+            false => fetch_at_once(self, sql, &argument).await,
+        };
+        rows.map_err(error)
     }
 }
 
-/// Outside a transaction it begins one of its own.
+/// As for a [`PgConnection`].
 impl AddJobs for PoolConnection<Postgres> {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
         (**self).query_text(sql, argument).await
@@ -42,14 +44,14 @@ async fn fetch(connection: &mut PgConnection, sql: &str, argument: String) -> sq
     sqlx::query_scalar(AssertSqlSafe(sql)).bind(argument).persistent(false).fetch_all(connection).await
 }
 
-/// sqlx counts only the transactions that it began itself; committing one that the caller began by hand would break
-/// the caller's promise. Its start is older than the statement; outside a transaction the two are one time.
-async fn is_in_transaction(connection: &mut PgConnection) -> sqlx::Result<bool> {
-    if connection.is_in_transaction() {
-        return Ok(true);
-    }
-    let row = sqlx::raw_sql("select now() < statement_timestamp()").fetch_one(connection).await?;
-    row.try_get(0)
+/// By one message, which the server runs in a transaction of its own if the caller began none.
+async fn fetch_at_once(
+    connection: &mut PgConnection,
+    sql: &str,
+    argument: &str,
+) -> sqlx::Result<Vec<String>> {
+    let rows = sqlx::raw_sql(AssertSqlSafe(with_literal(sql, argument))).fetch_all(connection).await?;
+    rows.iter().map(|row| row.try_get(0)).collect()
 }
 
 fn error(error: sqlx::Error) -> Error {

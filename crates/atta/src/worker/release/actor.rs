@@ -142,9 +142,13 @@ impl Actor {
         }
         let mut report = Report { stuck: self.stuck, ..Report::default() };
         let (mut written, mut lost) = (Vec::with_capacity(done.len()), Vec::new());
-        for (entry, fate) in done {
+        for (mut entry, fate) in done {
             report.add(&entry.finished);
             match fate {
+                Fate::FailedPermanently => {
+                    entry.finished.give_up();
+                    written.push(entry.finished);
+                }
                 Fate::Absent if !entry.is_unknown => lost.push(entry.finished),
                 _ => written.push(entry.finished),
             }

@@ -138,6 +138,8 @@ pub(super) struct Delays {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Written,
+    /// A failure was written, and the job has no attempt left.
+    FailedPermanently,
     /// Another transaction keeps the job or its queue locked.
     Blocked,
     /// The claim was lost.

@@ -68,8 +68,16 @@ pub(super) async fn write(shared: &Shared, entries: &[Entry], is_apart: bool) ->
 }
 
 fn read_fates(rows: &[Row]) -> HashMap<i64, Fate> {
-    let fate = |is_written| if is_written { Fate::Written } else { Fate::Blocked };
-    rows.iter().map(|row| (row.get(0), fate(row.get(1)))).collect()
+    rows.iter().map(|row| (row.get(0), fate(row))).collect()
+}
+
+/// Only failures have a third column.
+fn fate(row: &Row) -> Fate {
+    match row.get(1) {
+        true if row.len() > 2 && row.get(2) => Fate::FailedPermanently,
+        true => Fate::Written,
+        false => Fate::Blocked,
+    }
 }
 
 /// So many completed jobs are first tried without locking them. For fewer, the limits cost more than that saves.

@@ -92,3 +92,55 @@ async fn a_handler_chooses_when_its_job_is_tried_again() {
     assert!(job.is_permanently_failed());
     assert_eq!((job.last_error(), job.attempts()), (Some("never"), 25));
 }
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Unit;
+
+impl atta::TaskHandler for Unit {
+    const IDENTIFIER: &'static str = "unit";
+
+    async fn run(self, _ctx: atta::WorkerContext) -> impl atta::IntoTaskHandlerResult {}
+}
+
+#[tokio::test]
+async fn a_unit_struct_is_a_task_that_takes_any_object() {
+    let db = Database::migrated().await;
+    let worker = options(&db).define_job::<Unit>().init().await.unwrap();
+    let utils = worker.create_utils();
+    utils.add_job(Unit, JobSpec::default()).await.unwrap();
+    for payload in [json!({}), json!({ "_cron": { "ts": "2026-01-01T00:00:00Z", "backfilled": false } })] {
+        utils.add_raw_job("unit", payload, JobSpec::default()).await.unwrap();
+    }
+    worker.run_once().await.unwrap();
+    let left = atta::testing::jobs_of(&utils, "unit").await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_worker_that_runs_can_not_be_run_again_at_the_same_time() {
+    let db = Database::migrated().await;
+    let mut reports = Reports::new();
+    let options = options(&db).define_raw_job("endless", reports.task(|_| std::future::pending::<()>()));
+    let worker = std::sync::Arc::new(options.init().await.unwrap());
+    let utils = worker.create_utils();
+    let id = utils.add_raw_job("endless", json!({}), JobSpec::default()).await.unwrap().id();
+    let first = tokio::spawn({
+        let worker = worker.clone();
+        async move { worker.run().await }
+    });
+    reports.next().await;
+    let second = async { [worker.run().await.unwrap_err(), worker.run_once().await.unwrap_err()] };
+    for error in tokio::time::timeout(testkit::DEADLINE, second).await.expect("a second run is refused") {
+        assert!(error.is_config() && error.message().contains("already running"), "{error:?}");
+    }
+    let client = db.client().await;
+    let sql = "select locked_by from graphile_worker.jobs where id = $1";
+    testkit::wait_for("the first run to keep its job", || async {
+        let locked_by: Option<String> = client.query_one(sql, &[&id]).await.unwrap().get(0);
+        (locked_by.as_deref() == Some(worker.id())).then_some(())
+    })
+    .await;
+    worker.handle().abort();
+    first.await.unwrap().unwrap();
+    worker.run().await.unwrap();
+}

@@ -132,3 +132,30 @@ async fn hooks_are_called_and_a_panicking_one_harms_nothing() {
         ]
     );
 }
+
+#[tokio::test]
+async fn a_job_that_was_removed_while_it_ran_fails_permanently() {
+    let db = Database::migrated().await;
+    let notes = Notes::default();
+    // It removes itself by its key, as somebody else would.
+    let task = |ctx: atta::WorkerContext| async move {
+        assert!(ctx.utils().remove_job("k").await.unwrap().is_some());
+        Err::<(), _>("no")
+    };
+    let options =
+        options(&db).claims(atta::Claims::Durable).define_raw_job("removed", task).add_hooks(notes.clone());
+    let mut events = options.subscribe();
+    let worker = options.init().await.unwrap();
+    let utils = worker.create_utils();
+    let job = utils.add_raw_job("removed", 1, JobSpecBuilder::new().job_key("k")).await.unwrap();
+    worker.run_once().await.unwrap();
+    let left = utils.get_job(job.id()).await.unwrap().unwrap();
+    assert_eq!((left.attempts(), left.last_error()), (25, Some("no")));
+    let mut told = Vec::new();
+    while let Some(event) = events.try_next() {
+        told.extend(name(&event));
+    }
+    assert_eq!(told, ["started", "job started", "job errored", "job failed", "job completed", "stopped"]);
+    let notes = notes.0.lock().unwrap().clone();
+    assert_eq!(notes, ["before removed", "after removed Some(\"no\")", "give up removed no"]);
+}

@@ -101,3 +101,19 @@ async fn a_function_that_panics_stops_the_claims_and_not_the_worker() {
     assert_eq!(reports.next().await.id(), job.id());
     worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_flag_that_is_added_to_a_function_does_not_replace_it() {
+    let db = Database::migrated().await;
+    let function = ForbiddenFlags::function(|| vec!["blue".into()]);
+    let options = options(&db).forbidden_flags(function).add_forbidden_flag("red");
+    let worker = options.define_raw_job("noop", |_| async {}).init().await.unwrap();
+    let utils = worker.create_utils();
+    for flag in ["red", "blue", "green"] {
+        utils.add_raw_job("noop", flag, JobSpecBuilder::new().flags(vec![flag.into()])).await.unwrap();
+    }
+    worker.run_once().await.unwrap();
+    let left = atta::testing::jobs_of(&utils, "noop").await.unwrap();
+    let left: Vec<String> = left.iter().map(|job| job.payload().unwrap()).collect();
+    assert_eq!(left, ["red", "blue"]);
+}

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use atta::{IntoTaskHandlerResult, JobSpec, RawJobSpec, Retry, RetryPolicy, TaskHandler, WorkerContext};
+use atta::{
+    IntoTaskHandlerResult, JobSpec, RawJobSpec, Retry, RetryPolicy, TaskError, TaskHandler, WorkerContext,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use serde_json::value::RawValue;
 use testkit::Database;
 
 use super::support::options;
@@ -136,4 +139,97 @@ async fn panics_and_payloads_that_do_not_fit_are_failures() {
         assert!(job.last_error().unwrap().starts_with(expected), "{:?}", job.last_error());
         assert_eq!((job.attempts(), job.locked_at()), (1, None));
     }
+}
+
+/// An error of the application's that shows what it wraps as itself.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Transparent(#[from] TaskError);
+
+/// One that has a text of its own.
+#[derive(Debug, thiserror::Error)]
+enum Wrapped {
+    #[error("sending failed")]
+    Sending(#[from] TaskError),
+    #[error("the service said no")]
+    Boxed(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("deeper")]
+    Deeper(#[from] anyhow::Error),
+}
+
+type Boxed = Box<dyn std::error::Error + Send + Sync>;
+
+fn given_up() -> TaskError {
+    TaskError::new("no such customer").give_up().with_payload(RawValue::from_string("[7]".into()).unwrap())
+}
+
+fn bails() -> anyhow::Result<()> {
+    anyhow::bail!(given_up())
+}
+
+fn asks() -> anyhow::Result<()> {
+    Err(given_up())?;
+    Ok(())
+}
+
+fn with_context() -> anyhow::Result<()> {
+    use anyhow::Context;
+    Err(given_up()).context("first").context("second")
+}
+
+/// Every way of wrapping an error that we know of.
+fn wrapped() -> Vec<(&'static str, Result<(), TaskError>)> {
+    fn of<E: Into<Boxed>>(error: E) -> Result<(), TaskError> {
+        Err::<(), E>(error).into_task_handler_result()
+    }
+    vec![
+        ("as it is", of(given_up())),
+        ("a box", of(Boxed::from(given_up()))),
+        ("bail!", bails().into_task_handler_result()),
+        ("?", asks().into_task_handler_result()),
+        ("into", of(anyhow::Error::from(given_up()))),
+        ("context", with_context().into_task_handler_result()),
+        ("context on an error of anyhow's", of(bails().unwrap_err().context("more"))),
+        ("transparent", of(Transparent(given_up()))),
+        ("transparent in anyhow", of(anyhow::Error::from(Transparent(given_up())))),
+        ("from", of(Wrapped::from(given_up()))),
+        ("a box as the source", of(Wrapped::Boxed(given_up().into()))),
+        ("anyhow as the source", of(Wrapped::from(bails().unwrap_err()))),
+        ("anyhow with context as the source", of(Wrapped::from(with_context().unwrap_err()))),
+        ("an error of std's", of(std::io::Error::other(given_up()))),
+        ("a reference count", of(std::sync::Arc::new(given_up()))),
+    ]
+}
+
+#[tokio::test]
+async fn a_decision_survives_every_common_way_of_wrapping() {
+    for (way, result) in wrapped() {
+        let error = result.unwrap_err();
+        assert_eq!(error.retry(), Some(Retry::Never), "{way}");
+        assert!(error.message().ends_with("no such customer"), "{way}: {}", error.message());
+    }
+    let message = with_context().into_task_handler_result().unwrap_err().message().to_owned();
+    assert_eq!(message, "second: first: no such customer");
+}
+
+#[tokio::test]
+async fn a_wrapped_decision_and_its_payload_reach_the_database() {
+    let db = Database::migrated().await;
+    let worker = options(&db)
+        .define_raw_job("bails", |_| async { bails() })
+        .define_raw_job("late", |_| async {
+            Err::<(), _>(anyhow::Error::from(TaskError::new("busy").retry_in(Duration::from_secs(5000))))
+        })
+        .init()
+        .await
+        .unwrap();
+    let utils = worker.create_utils();
+    let bails = utils.add_raw_job("bails", json!([6, 7]), JobSpec::default()).await.unwrap();
+    let late = utils.add_raw_job("late", json!({}), JobSpec::default()).await.unwrap();
+    worker.run_once().await.unwrap();
+    let bails = utils.get_job(bails.id()).await.unwrap().unwrap();
+    assert_eq!((bails.attempts(), bails.payload_json()), (25, "[7]"));
+    assert_eq!(bails.last_error(), Some("no such customer"));
+    let again = utils.get_job(late.id()).await.unwrap().unwrap();
+    assert!((again.run_at() - late.run_at()).num_seconds() >= 5000, "{:?}", again.run_at());
 }

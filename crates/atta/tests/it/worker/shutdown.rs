@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atta::{JobSpec, JobSpecBuilder, WorkerContext};
+use atta::{BatchTaskHandler, IntoBatchResult, JobSpec, JobSpecBuilder, TaskError, WorkerContext};
 use serde_json::json;
 use testkit::Database;
 
@@ -92,5 +92,62 @@ async fn a_task_that_does_not_even_yield_is_given_back_over_its_head() {
     worker.stop().await.unwrap();
     let job = utils.get_job(id).await.unwrap().unwrap();
     assert_eq!((job.attempts(), job.locked_by()), (0, None));
+    assert_nothing_is_locked(&db).await;
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Item(u8);
+
+/// Does the first item, and the second not before it is told to stop.
+impl BatchTaskHandler for Item {
+    const IDENTIFIER: &'static str = "batch";
+
+    async fn run_batch(_items: Vec<Item>, ctx: WorkerContext) -> impl IntoBatchResult {
+        let begun = ctx.get_ext::<tokio::sync::mpsc::UnboundedSender<()>>().unwrap();
+        begun.send(()).unwrap();
+        ctx.cancellation_token().cancelled().await;
+        vec![Ok(()), Err("no time left")]
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_keeps_what_a_batch_has_done() {
+    let db = Database::migrated().await;
+    let (begin, mut begun) = tokio::sync::mpsc::unbounded_channel::<()>();
+    let options = options(&db)
+        .shutdown_grace_period(Duration::from_millis(20))
+        .shutdown_abort_period(testkit::DEADLINE)
+        .add_extension(begin)
+        .define_batch_job::<Item>();
+    let worker = Running::start(options).await;
+    let utils = worker.utils.clone();
+    let id = utils.add_batch_job(&[Item(1), Item(2)], JobSpec::default()).await.unwrap().id();
+    begun.recv().await.unwrap();
+    worker.stop().await.unwrap();
+    let job = utils.get_job(id).await.unwrap().unwrap();
+    assert_eq!((job.payload_json(), job.attempts()), ("[2]", 1));
+    assert_eq!(job.last_error(), Some("Batch failures:\nno time left"));
+    assert_nothing_is_locked(&db).await;
+}
+
+#[tokio::test]
+async fn a_shutdown_keeps_what_a_task_decided() {
+    let db = Database::migrated().await;
+    let mut reports = Reports::new();
+    let task = reports.task(|ctx: WorkerContext| async move {
+        ctx.cancellation_token().cancelled().await;
+        Err::<(), _>(TaskError::new("no such customer").give_up())
+    });
+    let options = options(&db)
+        .shutdown_grace_period(Duration::from_millis(20))
+        .shutdown_abort_period(testkit::DEADLINE)
+        .define_raw_job("gives_up", task);
+    let worker = Running::start(options).await;
+    let utils = worker.utils.clone();
+    let id = utils.add_raw_job("gives_up", json!({}), JobSpec::default()).await.unwrap().id();
+    reports.next().await;
+    worker.stop().await.unwrap();
+    let job = utils.get_job(id).await.unwrap().unwrap();
+    assert_eq!((job.attempts(), job.last_error()), (25, Some("no such customer")));
     assert_nothing_is_locked(&db).await;
 }

@@ -1,0 +1,79 @@
+//! Signals for commands that work in batches.
+//!
+//! After the first signal the batch under way is finished, so that the command can report exactly what was done. A second
+//! signal ends the command at once.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::output::{Failure, note};
+
+/// A second signal within this time is a repetition of the first: `timeout` and supervisors signal a process and its group.
+const REPETITION: Duration = Duration::from_secs(1);
+
+/// SIGHUP is not watched: to watch it would undo `nohup`.
+pub(super) struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+    first: Option<(&'static str, Instant)>,
+}
+
+impl Interrupts {
+    /// From here on no signal ends the process by itself.
+    pub(super) fn watch() -> Result<Interrupts, Failure> {
+        let watch =
+            |kind| signal(kind).map_err(|error| Failure::new(format!("can't watch for signals: {error}")));
+        let (interrupt, terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
+        Ok(Interrupts { interrupt, terminate, first: None })
+    }
+
+    /// The name of the next one. Cancel safe.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+
+    /// Waits for the first signal, unless it has come already. Cancel safe.
+    pub(super) async fn requested(&mut self) -> &'static str {
+        match self.first {
+            Some((name, _)) => name,
+            None => self.next().await,
+        }
+    }
+
+    /// The first signal, if it has come.
+    pub(super) async fn check(&mut self) -> Option<&'static str> {
+        tokio::select! {
+            biased;
+            name = self.requested() => Some(name),
+            () = std::future::ready(()) => None,
+        }
+    }
+
+    /// Runs a batch to its end, or until a second signal comes, which is the error.
+    pub(super) async fn finish<T>(&mut self, batch: impl Future<Output = T>) -> Result<T, &'static str> {
+        let mut batch = pin!(batch);
+        loop {
+            let name = tokio::select! {
+                biased;
+                done = &mut batch => return Ok(done),
+                name = self.next() => name,
+            };
+            match self.first {
+                None => {
+                    self.first = Some((name, Instant::now()));
+                    note(&format!(
+                        "{name}: ends when the batch under way is done; signal again to end at once"
+                    ));
+                }
+                Some((_, at)) if at.elapsed() > REPETITION => return Err(name),
+                Some(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Decoding the payload of a job into the type of its task.
+
+use serde::de::value::Error as NoUnit;
+use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, Visitor};
+use serde::forward_to_deserialize_any;
+
+/// Decodes a payload. A unit struct, which has nothing to be told, takes any object as well as null: an add without a payload
+/// makes `{}`, and cron adds `_cron`.
+pub(crate) fn decode<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
+    serde_json::from_str(json).or_else(|error| match is_object(json) {
+        true => T::deserialize(Unit).map_err(|NoUnit { .. }| error),
+        false => Err(error),
+    })
+}
+
+fn is_object(json: &str) -> bool {
+    json.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(json).is_ok()
+}
+
+/// Gives a value to unit structs only. Other types that take null, such as an `Option` in a tuple struct, get nothing: they
+/// would silently drop an object that does not fit.
+struct Unit;
+
+impl<'de> Deserializer<'de> for Unit {
+    type Error = NoUnit;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, NoUnit> {
+        Err(NoUnit::custom("no unit struct"))
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, _name: &str, visitor: V) -> Result<V::Value, NoUnit> {
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit newtype_struct seq
+        tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    struct Nothing;
+
+    #[derive(Debug, Deserialize)]
+    struct Maybe(#[allow(dead_code)] Option<Number>);
+
+    #[derive(Debug, Deserialize)]
+    struct Number {
+        #[allow(dead_code)]
+        n: u8,
+    }
+
+    #[test]
+    fn a_unit_struct_takes_any_object_and_null() {
+        for json in ["{}", r#"{"_cron":{"ts":"x"}}"#, " {\"a\":[1]}", "null"] {
+            assert!(decode::<Nothing>(json).is_ok(), "{json}");
+        }
+        for json in ["[]", "1", r#""{}""#, "true", "{"] {
+            assert!(decode::<Nothing>(json).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_does_not_fit_is_never_dropped() {
+        assert!(decode::<Maybe>("null").is_ok());
+        assert!(decode::<Maybe>(r#"{"n":"x"}"#).is_err());
+        assert!(decode::<Number>("{}").is_err());
+        assert!(decode::<()>("{}").is_err());
+    }
+}
