@@ -59,7 +59,7 @@ pub(crate) async fn claim_jobs(shared: &Shared, client: &Object, wanted: &Claima
     ];
     shared.prepare(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
     let asked_at = Instant::now();
-    let rows = shared.query(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
+    let rows = shared.query_alone(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
     let took = asked_at.elapsed();
     let jobs: Result<Vec<Job>, tokio_postgres::Error> = rows.iter().map(read_claimed).collect();
     let mut jobs = jobs.map_err(|error| Error::database("reading claimed jobs", error))?;

@@ -101,7 +101,7 @@ async fn claim_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Claimed> 
         (&attempts, Type::INT2_ARRAY),
         (&revisions, Type::INT4_ARRAY),
     ];
-    let rows = shared.query(&client, &shared.sql.harden_untouched, &parameters).await;
+    let rows = shared.query_alone(&client, &shared.sql.harden_untouched, &parameters).await;
     let rows = rows.map_err(|error| Error::database("claiming lost jobs anew", error))?;
     let mut claimed = Claimed { ours: Times::new(), blocked: HashSet::new() };
     for row in rows {
