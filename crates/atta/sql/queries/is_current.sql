@@ -19,7 +19,7 @@ select
       or exists (
         select
         from pg_catalog.pg_index as index
-        where index.indexrelid = pg_catalog.to_regclass(relation.name)
+        where index.indexrelid = pg_catalog.to_regclass(relation.name)::oid
           and not index.indisvalid
       )
   ) as is_current
