@@ -85,11 +85,7 @@ pub fn migration_sql(schema: &Schema) -> String {
 }
 
 /// Indexes that were built before the transaction are added to `done_before`: a later attempt finds them in place.
-async fn attempt(
-    client: &mut Client,
-    schema: &Schema,
-    done_before: &mut Vec<Step>,
-) -> Result<MigrationPlan> {
+async fn attempt(client: &mut Client, schema: &Schema, done_before: &mut Vec<Step>) -> Result<MigrationPlan> {
     // Whatever keeps this from being answered is told, or cured, by the full way.
     if state::is_current(client, schema).await.unwrap_or(false) {
         return Ok(plan::nothing(schema));

@@ -65,6 +65,7 @@ async fn set_mark(client: &Client, mark: &str) -> Result<(), tokio_postgres::Err
 }
 
 async fn read_mark(client: &Client) -> Result<String, tokio_postgres::Error> {
-    let rows = client.query_typed("select coalesce(pg_catalog.current_setting('atta.mark', true), '')", &[]).await?;
+    let rows =
+        client.query_typed("select coalesce(pg_catalog.current_setting('atta.mark', true), '')", &[]).await?;
     Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
 }

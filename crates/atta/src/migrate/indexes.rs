@@ -79,7 +79,8 @@ fn steps(state: &State, schema: &Schema, concurrently: &str, table: &str) -> Vec
             ("{jobs}", format!("{}.{table}", schema.quoted())),
             ("{index}", index.name.to_owned()),
         ];
-        let step = |title, template| Step { title, sql: schema.fill_with(template, &values), is_function: false };
+        let step =
+            |title, template| Step { title, sql: schema.fill_with(template, &values), is_function: false };
         if state.invalid_indexes.iter().any(|name| name == index.name) {
             steps.push(step("an index that is invalid goes", DROP));
         }

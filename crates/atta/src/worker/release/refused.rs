@@ -34,9 +34,7 @@ fn without_refused_characters(text: &str, message: &str, attempts: u32) -> Strin
     let is_latin1 = message.contains("\"LATIN1\"");
     let is_astral = |c: char| u32::from(c) > 0xffff;
     text.replace(
-        |c: char| {
-            c == refused || (is_latin1 && u32::from(c) > 0xff) || (is_astral(refused) && is_astral(c))
-        },
+        |c: char| c == refused || (is_latin1 && u32::from(c) > 0xff) || (is_astral(refused) && is_astral(c)),
         "?",
     )
 }
@@ -60,7 +58,9 @@ mod tests {
     use super::*;
 
     fn message(bytes: &str, encoding: &str) -> String {
-        format!("character with byte sequence {bytes} in encoding \"UTF8\" has no equivalent in encoding \"{encoding}\"")
+        format!(
+            "character with byte sequence {bytes} in encoding \"UTF8\" has no equivalent in encoding \"{encoding}\""
+        )
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use atta::{
-    Claims, CleanupTask, ConnectionSettings, CronItems, JobFilter, JobKeyMode, JobSpec, JobSpecBuilder, RawJobSpec,
-    RescheduleJobOptions, Schema, TaskError, WorkerOptions, WorkerUtils, parse_crontab, roles_sql,
+    Claims, CleanupTask, ConnectionSettings, CronItems, JobFilter, JobKeyMode, JobSpec, JobSpecBuilder,
+    RawJobSpec, RescheduleJobOptions, Schema, TaskError, WorkerOptions, WorkerUtils, parse_crontab,
+    roles_sql,
 };
 use testkit::{Database, wait_for};
 use tokio_postgres::Client;
@@ -55,11 +56,7 @@ async fn adding_reading_and_managing_calls_nothing_in_public() {
     assert!(utils.remove_job("k").await.unwrap().is_some());
     let second = utils.add_raw_job("t", 1, JobSpec::default()).await.unwrap();
     assert_eq!(utils.complete_jobs(&[second.id()]).await.unwrap().len(), 1);
-    let all = [
-        CleanupTask::GcTaskIdentifiers,
-        CleanupTask::GcJobQueues,
-        CleanupTask::DeletePermafailedJobs,
-    ];
+    let all = [CleanupTask::GcTaskIdentifiers, CleanupTask::GcJobQueues, CleanupTask::DeletePermafailedJobs];
     utils.cleanup(&all, &[]).await.unwrap();
 
     let prefix = db.name().to_owned();
@@ -67,7 +64,8 @@ async fn adding_reading_and_managing_calls_nothing_in_public() {
     let adder = db.client().await;
     run(&adder, &format!("set role {prefix}_adder")).await;
     run(&adder, &format!("select {prefix}_add.add_job('t', '[1]', job_key := 'k')")).await;
-    run(&adder, &format!("select {prefix}_add.add_job('t', '[1]', job_key := 'k', flags := array['f'])")).await;
+    run(&adder, &format!("select {prefix}_add.add_job('t', '[1]', job_key := 'k', flags := array['f'])"))
+        .await;
     run(
         &adder,
         &format!("select {prefix}_add.add_jobs(array[row('t', null, null, null, null, null, null, null)]::{prefix}_add.job_spec[])"),

@@ -113,7 +113,11 @@ fn statements() -> BTreeMap<String, String> {
         let first = text.lines().find(|line| !line.starts_with("--")).unwrap_or_default();
         ["select", "with", "insert", "update", "delete"].iter().any(|word| first.starts_with(word))
     };
-    texts.iter().map(|(name, text)| (name.clone(), filled(text))).filter(|(_, text)| is_statement(text)).collect()
+    texts
+        .iter()
+        .map(|(name, text)| (name.clone(), filled(text)))
+        .filter(|(_, text)| is_statement(text))
+        .collect()
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use atta::{
-    Claims, IntoTaskHandlerResult, JobFilter, JobSpecBuilder, Retry, RetryPolicy, TaskError, TaskHandler, WorkerContext,
-    WorkerOptions, WorkerUtils,
+    Claims, IntoTaskHandlerResult, JobFilter, JobSpecBuilder, Retry, RetryPolicy, TaskError, TaskHandler,
+    WorkerContext, WorkerOptions, WorkerUtils,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};

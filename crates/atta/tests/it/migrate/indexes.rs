@@ -68,7 +68,10 @@ async fn migrate_beside_a_transaction(db: &Database) {
     let (writer, observer) = (db.client().await, db.client().await);
     run(&writer, "begin; select graphile_worker.add_job('t')").await;
     let migration = migrating(db);
-    wait_for("the migration to wait", || async { (value(&observer, is_waiting).await == "true").then_some(()) }).await;
+    wait_for("the migration to wait", || async {
+        (value(&observer, is_waiting).await == "true").then_some(())
+    })
+    .await;
     let stop = Arc::new(AtomicBool::new(false));
     let adders = [adding(db, &stop), adding(db, &stop)];
     let before = value(&observer, "select coalesce(max(id), 0) from graphile_worker._private_jobs").await;

@@ -166,7 +166,8 @@ async fn strict_transactions_and_removals_are_told_without_the_statement() {
     run(&roles.owner, r#"select graphile_worker.add_job('t', '["secret"]', job_key := 'k')"#).await;
     let adder = roles.client("adder").await;
     for call in [format!("{add}.add_job('t', job_key := 'k')"), format!("{add}.remove_job('k')")] {
-        run(&adder, &format!("begin isolation level repeatable read; select count(*) from {add}.migrations")).await;
+        run(&adder, &format!("begin isolation level repeatable read; select count(*) from {add}.migrations"))
+            .await;
         run(&roles.owner, "update graphile_worker._private_jobs set priority = priority + 1").await;
         refusals(&adder, &[format!("select {call}")], "40001").await;
         run(&adder, "rollback").await;

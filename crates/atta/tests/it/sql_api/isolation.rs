@@ -26,7 +26,11 @@ async fn a_key_whose_job_was_deleted_meanwhile_can_be_added_again() {
             ],
         ] {
             add(&other, "'t', '[0]', job_key := 'k'").await;
-            run(&client, &format!("begin isolation level {level}; select count(*) from graphile_worker.jobs")).await;
+            run(
+                &client,
+                &format!("begin isolation level {level}; select count(*) from graphile_worker.jobs"),
+            )
+            .await;
             run(&other, "delete from graphile_worker._private_jobs where key = 'k'").await;
             for call in &calls {
                 let added = jobs_of(&client, &format!("graphile_worker.{call}")).await;

@@ -127,7 +127,11 @@ async fn a_null_task_identifier_is_refused_with_a_code() {
         let error = refused_add(&client, &format!("null{rest}")).await;
         assert_refused(&error, "GWBID", "null", "128");
     }
-    for specs in ["null", "null, row('t',null,null,null,null,null,null,null)", "row(null,null,null,null,null,'k',null,null)"] {
+    for specs in [
+        "null",
+        "null, row('t',null,null,null,null,null,null,null)",
+        "row(null,null,null,null,null,'k',null,null)",
+    ] {
         let add = format!("select graphile_worker.add_jobs(array[{specs}]::graphile_worker.job_spec[])");
         assert_refused(&refusal(&client, &add).await, "GWBID", "null", "128");
     }
