@@ -57,7 +57,7 @@ async fn assert_noted(db: &Database, operations: &str, and: &str) {
 async fn a_worker_works_at_read_committed_whatever_the_default_is() {
     let db = strict_database().await;
     for claims in [Claims::Held, Claims::Durable] {
-        run_jobs(&db, options(&db).claims(claims)).await;
+        run_jobs(&db, options(&db).database_url(db.direct_url()).claims(claims)).await;
         let all = "read committed DELETE, read committed INSERT, read committed UPDATE";
         assert_noted(&db, all, "true").await;
     }
