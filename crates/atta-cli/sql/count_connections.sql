@@ -1,6 +1,6 @@
 -- How many other connections the benchmark has here. $1 its application_name.
-select count(*)
+select pg_catalog.count(*)
 from pg_stat_activity as activity
 where activity.application_name = $1::text
-  and activity.datname = current_database()
-  and activity.pid <> pg_backend_pid()
+  and activity.datname = pg_catalog.current_database()
+  and activity.pid <> pg_catalog.pg_backend_pid()

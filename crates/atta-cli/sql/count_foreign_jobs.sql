@@ -1,5 +1,5 @@
 -- How many jobs are not the benchmark's. Reads the whole table; takes no locks.
-select count(*)
+select pg_catalog.count(*)
 from {schema}._private_jobs as job
 where not exists (
   select 1

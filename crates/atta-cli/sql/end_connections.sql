@@ -1,4 +1,4 @@
 -- Ends whatever is still connected to the benchmark's own database. $1 its name.
-select pg_terminate_backend(activity.pid)
+select pg_catalog.pg_terminate_backend(activity.pid)
 from pg_stat_activity as activity
 where activity.datname = $1::text

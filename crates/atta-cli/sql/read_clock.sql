@@ -1,2 +1,2 @@
 -- The server's time, in seconds.
-select extract(epoch from clock_timestamp())::double precision
+select extract(epoch from pg_catalog.clock_timestamp())::double precision

@@ -1,2 +1,2 @@
 -- The version of the server, as it says itself.
-select current_setting('server_version')
+select pg_catalog.current_setting('server_version')

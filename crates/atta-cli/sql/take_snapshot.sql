@@ -1,2 +1,2 @@
 -- Takes a snapshot, which a repeatable read transaction keeps until its end: nothing newer can be vacuumed meanwhile.
-select txid_current_snapshot()::text
+select pg_catalog.txid_current_snapshot()::text

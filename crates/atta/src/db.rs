@@ -14,7 +14,7 @@ pub use connection::ConnectionSettings;
 use crate::{Error, Result};
 
 /// The marker in the body of every function of ours: with it a worker knows whose functions a schema has.
-pub(crate) const FUNCTIONS_MARKER: &str = "atta functions, revision 1";
+pub(crate) const FUNCTIONS_MARKER: &str = "atta functions, revision 2";
 
 /// A job as JSON text: what many statements give back. They name the row `job`, and its names `names`. Times are in UTC,
 /// whatever the session has: the offsets of old ones have seconds, or fall before the year 1. Those that chrono does not

@@ -2,21 +2,24 @@
 //!
 //! What stands there is read from the catalog ([`state`]), what is to do is decided from that alone ([`plan`]), and
 //! then done here, all of it in one transaction under a lock on the table `migrations`. Graphile's own migration
-//! inserts its row into that table first, so each of us waits for the other, and finds its work done.
+//! inserts its row into that table first, so each of us waits for the other, and finds its work done. Only indexes on a table
+//! of many jobs are built before that ([`indexes`]), since adds would wait for them.
 //!
 //! States of a schema: absent; Graphile's revision 1 to 10 (the old tables), 11 to 15 (the new tables under public
 //! names), 16 to 19 (older functions), 20; beyond that, newer than we know. A failure leaves it as it was.
 
 mod functions;
+mod indexes;
 mod plan;
 mod roles;
 mod state;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::{Client, IsolationLevel};
 
 pub use plan::MigrationPlan;
+use plan::Step;
 pub use roles::roles_sql;
 use state::State;
 
@@ -27,6 +30,11 @@ pub const GRAPHILE_REVISION: i32 = 20;
 
 /// How often a migration is begun again because another one was at work.
 const TRIES: u32 = 30;
+
+/// How long a migration is begun again because a transaction keeps a table locked, and how long others have the table to
+/// themselves in between. What waits for the table waits with the migration, so each attempt is short (lock.sql).
+const LOCK_PATIENCE: Duration = Duration::from_secs(600);
+const LOCK_PAUSE: Duration = Duration::from_millis(800);
 
 /// What to do with an existing schema whose migration stops the workers of older releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +73,31 @@ pub(crate) async fn migrate_with(
     schema: &Schema,
     breaking: Breaking,
 ) -> Result<MigrationPlan> {
+    let began = Instant::now();
     let mut tries = 0;
+    let mut is_waiting = false;
+    let mut done_before = Vec::new();
     loop {
-        let error = match attempt(client, schema, breaking).await {
-            Ok(plan) => return Ok(plan),
+        let error = match attempt(client, schema, breaking, &mut done_before).await {
+            Ok(mut plan) => {
+                plan.before = done_before;
+                return Ok(plan);
+            }
             Err(error) => error,
         };
+        if is_locked_out(&error) {
+            if began.elapsed() > LOCK_PATIENCE {
+                return Err(error.with_hint("end the transactions that keep tables of the schema locked"));
+            }
+            if !std::mem::replace(&mut is_waiting, true) {
+                tracing::warn!(
+                    schema = schema.name(),
+                    "a transaction keeps tables of the schema locked: the migration waits for it"
+                );
+            }
+            tokio::time::sleep(LOCK_PAUSE).await;
+            continue;
+        }
         tries += 1;
         if tries == TRIES || !another_migration_was_at_work(&error) {
             return Err(error);
@@ -103,16 +130,18 @@ pub(crate) async fn examine(client: &Client, schema: &Schema) -> Result<Standing
     Ok(plan.check(schema, Breaking::Refused).map_or_else(Standing::Behind, |()| Standing::Usable))
 }
 
-async fn attempt(client: &mut Client, schema: &Schema, breaking: Breaking) -> Result<MigrationPlan> {
+/// Indexes that were built before the transaction are added to `done_before`: a later attempt finds them in place.
+async fn attempt(
+    client: &mut Client,
+    schema: &Schema,
+    breaking: Breaking,
+    done_before: &mut Vec<Step>,
+) -> Result<MigrationPlan> {
     // Whatever keeps this from being answered is told, or cured, by the full way.
     if state::is_current(client, schema).await.unwrap_or(false) {
         return Ok(plan::nothing(schema));
     }
-    let state = match read_state(client, schema).await {
-        Ok(state) => state,
-        Err(error) => return Err(explain(client, schema, reading(schema), error).await),
-    };
-    let plan = plan::plan(&state, schema)?;
+    let plan = plan_after_indexes(client, schema, breaking, done_before).await?;
     if let Some(warning) = plan.warning() {
         tracing::warn!(schema = schema.name(), "{warning}");
     }
@@ -132,6 +161,35 @@ async fn attempt(client: &mut Client, schema: &Schema, breaking: Breaking) -> Re
             Ok(plan)
         }
         Err(Failure::Database(error)) => Err(explain(client, schema, migrating(schema), error).await),
+    }
+}
+
+/// Builds the indexes that are built before the transaction, until none is missing, and plans the rest.
+async fn plan_after_indexes(
+    client: &mut Client,
+    schema: &Schema,
+    breaking: Breaking,
+    done_before: &mut Vec<Step>,
+) -> Result<MigrationPlan> {
+    loop {
+        let state = match read_state(client, schema).await {
+            Ok(state) => state,
+            Err(error) => return Err(explain(client, schema, reading(schema), error).await),
+        };
+        let plan = plan::plan(&state, schema)?;
+        plan.check(schema, breaking)?;
+        if plan.before.is_empty() {
+            return Ok(plan);
+        }
+        let built = match indexes::wait_for_other_builds(client, schema, &state).await {
+            Ok(true) => continue,
+            Ok(false) => indexes::build(client, &plan.before).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = built {
+            return Err(explain(client, schema, migrating(schema), error).await);
+        }
+        done_before.extend(plan.before);
     }
 }
 
@@ -208,10 +266,15 @@ fn may_wait(plan: &MigrationPlan, error: &tokio_postgres::Error) -> bool {
     plan.is_functions_only() && error.code().is_some_and(|code| code.code() == "42501")
 }
 
+/// A transaction keeps a table locked: see lock.sql.
+fn is_locked_out(error: &Error) -> bool {
+    error.db_code() == Some("55P03")
+}
+
 /// The unique indexes of the catalog and of `migrations` decide who was first; the others begin again.
 fn another_migration_was_at_work(error: &Error) -> bool {
     match error.db_code() {
-        Some("23505" | "42P06" | "42P07" | "42710" | "40001" | "40P01" | "55P03") => true,
+        Some("23505" | "42P06" | "42P07" | "42710" | "42704" | "40001" | "40P01") => true,
         Some("XX000") => error.message().contains("concurrently"),
         _ => false,
     }

@@ -82,7 +82,7 @@ async fn free(shared: &Shared, with_orphans: bool) -> Result<Recovered> {
 
 async fn ask(shared: &Shared, sql: &str, parameters: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>> {
     let client = pool::get(&shared.poll_pool, "recovering jobs").await?;
-    let answered = shared.query(&client, sql, parameters).await;
+    let answered = shared.query_alone(&client, sql, parameters).await;
     answered.map_err(|error| Error::database("recovering jobs", error))
 }
 

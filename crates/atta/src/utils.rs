@@ -23,7 +23,7 @@ pub use overview::{
 };
 pub use read::{JobCounts, JobFilter, JobState};
 
-use crate::db::pool;
+use crate::db::{pool, quote_identifier};
 use crate::migrate::{Breaking, migrate_with};
 use crate::testing::Clock;
 use crate::{ConnectionSettings, Error, Job, MigrationPlan, Result, Schema};
@@ -46,6 +46,8 @@ struct Inner {
     pool: Pool,
     schema: Schema,
     access: OnceLock<Access>,
+    /// Set once it is known that row level security does not hide the tables from this role.
+    is_visible: OnceLock<()>,
 }
 
 impl std::fmt::Debug for WorkerUtils {
@@ -58,7 +60,7 @@ impl WorkerUtils {
     /// On a pool of your own, and the schema that the jobs are in; or, for a role that may do no more than add, the one
     /// with the functions for that ([`roles_sql`](crate::roles_sql)).
     pub fn new(pool: Pool, schema: Schema) -> WorkerUtils {
-        let inner = Inner { pool, schema, access: OnceLock::new() };
+        let inner = Inner { pool, schema, access: OnceLock::new(), is_visible: OnceLock::new() };
         WorkerUtils { inner: Arc::new(inner), clock: None, prepares: false }
     }
 
@@ -133,12 +135,39 @@ impl WorkerUtils {
     ) -> Result<Vec<tokio_postgres::Row>> {
         check::check_argument(doing, "argument", argument)?;
         let client = pool::get(&self.inner.pool, doing).await?;
+        self.check_visible(&client, doing).await?;
         let sql = self.inner.schema.fill(template);
         let argument = argument.to_string();
         client
             .query_typed(&sql, &[(&argument, Type::TEXT)])
             .await
             .map_err(|error| self.explain(Error::database(doing, error)))
+    }
+
+    /// Fails if row level security hides the tables from this role: otherwise it would read that there are no jobs. Asks the
+    /// database until the answer is that it does not.
+    async fn check_visible(&self, client: &deadpool_postgres::Object, doing: &str) -> Result<()> {
+        if self.inner.is_visible.get().is_some() {
+            return Ok(());
+        }
+        let sql = self.inner.schema.fill(include_str!("../sql/queries/read_visibility.sql"));
+        let rows = client.query_typed(&sql, &[]).await.map_err(|error| Error::database(doing, error))?;
+        let Some(hidden) = rows.iter().find(|row| row.get("is_hidden")) else {
+            if !rows.is_empty() {
+                self.inner.is_visible.get_or_init(|| ());
+            }
+            return Ok(());
+        };
+        let (table, role): (&str, &str) = (hidden.get("name"), hidden.get("role"));
+        Err(Error::config(format!(
+            "{doing}: row level security hides all rows of table {}.{table} from role {}",
+            self.inner.schema.quoted(),
+            quote_identifier(role)
+        ))
+        .with_hint(
+            "connect as the role that owns the tables, or grant this role the one that reads; the SQL for such roles: \
+             atta migrate --print-roles",
+        ))
     }
 
     async fn ask_jobs(&self, doing: &str, template: &str, argument: &serde_json::Value) -> Result<Vec<Job>> {

@@ -29,6 +29,34 @@ impl Roles {
     }
 }
 
+/// A plain grant shows nothing, since the tables have row level security: that must not look like an empty queue.
+#[tokio::test]
+async fn whoever_is_shown_no_row_gets_an_error_and_not_zeros() {
+    let roles = Roles::new().await;
+    let login = format!("{}_adder_login", roles.place.db.name());
+    let grant = format!(
+        "grant usage on schema graphile_worker to {login};
+         grant select on all tables in schema graphile_worker to {login}"
+    );
+    roles.place.client.batch_execute(&grant).await.expect("a plain grant");
+    for words in [
+        &["jobs"][..],
+        &["jobs", "--json"],
+        &["show", "1"],
+        &["stats"],
+        &["stats", "--json"],
+        &["queues"],
+        &["tasks"],
+        &["workers"],
+        &["cron", "list"],
+    ] {
+        let run = roles.atta("adder", words);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{words:?}: {}", run.err);
+        let is_explained = run.err.contains("row level security hides") && run.err.contains("--print-roles");
+        assert!(is_explained, "{words:?}: {}", run.err);
+    }
+}
+
 #[tokio::test]
 async fn a_looker_looks_by_every_command_that_looks() {
     let roles = Roles::new().await;

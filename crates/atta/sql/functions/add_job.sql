@@ -25,7 +25,7 @@ begin
   if add_job.job_key is not null and mode not in ('replace', 'preserve_run_at', 'unsafe_dedupe') then
     raise exception using
       errcode = 'GWBKM',
-      message = format('invalid job_key_mode: %L', add_job.job_key_mode),
+      message = pg_catalog.format('invalid job_key_mode: %L', add_job.job_key_mode),
       hint = 'It must be ''replace'', ''preserve_run_at'' or ''unsafe_dedupe''.';
   end if;
   if add_job.max_attempts not between -32768 and 32767 or add_job.priority not between -32768 and 32767 then
@@ -33,18 +33,20 @@ begin
       errcode = 'numeric_value_out_of_range',
       message = case
         when add_job.max_attempts not between -32768 and 32767
-          then format('invalid max_attempts: %s', add_job.max_attempts)
-        else format('invalid priority: %s', add_job.priority)
+          then pg_catalog.format('invalid max_attempts: %s', add_job.max_attempts)
+        else pg_catalog.format('invalid priority: %s', add_job.priority)
       end,
       hint = 'max_attempts must be between 1 and 32767, priority between -32768 and 32767.';
   end if;
 
   if (add_job.job_key is not null and mode <> 'unsafe_dedupe')
     or add_job.identifier is null
-    or length(add_job.identifier) > 128
-    or length(add_job.queue_name) > 128
-    or length(add_job.job_key) not between 1 and 512
+    or pg_catalog.length(add_job.identifier) > 128
+    or pg_catalog.length(add_job.queue_name) > 128
+    or pg_catalog.length(add_job.job_key) not between 1 and 512
     or add_job.max_attempts < 1
+    or (case when pg_catalog.array_ndims(add_job.flags) = 1 then pg_catalog.array_position(add_job.flags, null) end)
+      is not null
   then
     select added.*
     into v_job
@@ -84,17 +86,17 @@ begin
     v_queue_id,
     task.id,
     coalesce(add_job.payload, '{}'::json),
-    coalesce(add_job.run_at, now()),
+    coalesce(add_job.run_at, pg_catalog.now()),
     coalesce(add_job.max_attempts, 25),
     add_job.job_key,
     coalesce(add_job.priority, 0),
-    (select jsonb_object_agg(flag, true) from unnest(add_job.flags) as flag)
+    (select pg_catalog.jsonb_object_agg(flag, true) from pg_catalog.unnest(add_job.flags) as flag)
   from {schema}._private_tasks as task
   where task.id = v_task_id
     and (v_queue_id is null or exists (select from {schema}._private_job_queues as queue where queue.id = v_queue_id))
   -- Only unsafe_dedupe brings a key here.
   on conflict (key) do update
-    set revision = job.revision + 1, updated_at = now()
+    set revision = job.revision + 1, updated_at = pg_catalog.now()
   returning * into v_job;
   if not found then
     raise exception using
@@ -105,7 +107,7 @@ begin
 
   -- A job that was there before has had its notice.
   if v_job.revision = 0 then
-    perform pg_notify('jobs:insert', json_build_object('r', random(), 'count', 1, 'schema', {schema_text})::text);
+    perform pg_catalog.pg_notify('jobs:insert', pg_catalog.json_build_object('r', pg_catalog.random(), 'count', 1, 'schema', {schema_text})::text);
   end if;
   return v_job;
 end

@@ -4,6 +4,10 @@
 -- holds waits there, so that two batches can't wait for each other. A key whose job is running or permanently failed
 -- is met, and thereby locked, without being written; that job then gives up its key, and the insert is repeated.
 -- No claim can come between the two, so no add is lost, whatever a worker does at the same time.
+--
+-- Functions are named with their schema, here and in the other files: a better matching function of that name in a schema
+-- of the caller's search_path would be called instead, with the caller's rights. So would an operator. Those without a
+-- schema here are found in pg_catalog with exactly these types, which no other can beat.
 create or replace function {schema}.add_jobs(
   specs {schema}.job_spec[],
   job_key_preserve_run_at boolean default false
@@ -17,41 +21,56 @@ declare
   v_key text;
   v_keys text[];
   v_unkeyed_ids bigint[];
+  v_keyed_ids bigint[];
+  v_done_keys text[];
   v_added bigint;
 begin
   select spec.*
   into v_wrong
-  from unnest(specs) as spec
-  where length(spec.identifier) > 128
-    or length(spec.queue_name) > 128
-    or length(spec.job_key) not between 1 and 512
+  from pg_catalog.unnest(specs) as spec
+  where spec.identifier is null
+    or pg_catalog.length(spec.identifier) > 128
+    or pg_catalog.length(spec.queue_name) > 128
+    or pg_catalog.length(spec.job_key) not between 1 and 512
     or spec.max_attempts < 1
+    or (case when pg_catalog.array_ndims(spec.flags) = 1 then pg_catalog.array_position(spec.flags, null) end)
+      is not null
   limit 1;
   if found then
-    if length(v_wrong.identifier) > 128 then
+    if v_wrong.identifier is null then
       raise exception using
         errcode = 'GWBID',
-        message = format('task identifier is too long: %s characters (%L...)',
-          length(v_wrong.identifier), left(v_wrong.identifier, 32)),
+        message = 'task identifier is null',
+        hint = 'Every job needs a task identifier of up to 128 characters.';
+    elsif pg_catalog.length(v_wrong.identifier) > 128 then
+      raise exception using
+        errcode = 'GWBID',
+        message = pg_catalog.format('task identifier is too long: %s characters (%L...)',
+          pg_catalog.length(v_wrong.identifier), pg_catalog.left(v_wrong.identifier, 32)),
         hint = 'At most 128 characters are allowed.';
-    elsif length(v_wrong.queue_name) > 128 then
+    elsif pg_catalog.length(v_wrong.queue_name) > 128 then
       raise exception using
         errcode = 'GWBQN',
-        message = format('queue name is too long: %s characters (%L...)',
-          length(v_wrong.queue_name), left(v_wrong.queue_name, 32)),
+        message = pg_catalog.format('queue name is too long: %s characters (%L...)',
+          pg_catalog.length(v_wrong.queue_name), pg_catalog.left(v_wrong.queue_name, 32)),
         hint = 'At most 128 characters are allowed.';
     elsif v_wrong.max_attempts < 1 then
       raise exception using
         errcode = 'GWBMA',
-        message = format('invalid max_attempts: %s', v_wrong.max_attempts),
+        message = pg_catalog.format('invalid max_attempts: %s', v_wrong.max_attempts),
         hint = 'At least 1 attempt is needed, at most 32767 are allowed.';
+    elsif (case when pg_catalog.array_ndims(v_wrong.flags) = 1 then pg_catalog.array_position(v_wrong.flags, null) end) is not null then
+      raise exception using
+        errcode = 'invalid_parameter_value',
+        message = 'a flag is null',
+        hint = 'Leave it out; flags that are null as a whole are fine.';
     else
       raise exception using
         errcode = 'GWBJK',
         message = case v_wrong.job_key
           when '' then 'job key is empty'
-          else format('job key is too long: %s characters (%L...)',
-            length(v_wrong.job_key), left(v_wrong.job_key, 32))
+          else pg_catalog.format('job key is too long: %s characters (%L...)',
+            pg_catalog.length(v_wrong.job_key), pg_catalog.left(v_wrong.job_key, 32))
         end,
         hint = 'A job key has 1 to 512 characters; leave it out (null) for a job without one.';
     end if;
@@ -59,47 +78,49 @@ begin
 
   select spec.job_key
   into v_key
-  from unnest(specs) as spec
+  from pg_catalog.unnest(specs) as spec
   where spec.job_key is not null
   group by spec.job_key
-  having count(*) > 1
+  having pg_catalog.count(*) > 1
   limit 1;
   if found then
     raise exception using
       errcode = 'cardinality_violation',
-      message = format('two jobs of one call have the job key %L', v_key),
+      message = pg_catalog.format('two jobs of one call have the job key %L', v_key),
       hint = 'Add them in two calls, or give them different keys.';
   end if;
 
   -- Only what is missing: an insert that conflicts would burn a value of a 32-bit sequence.
   insert into {schema}._private_tasks (identifier)
   select distinct spec.identifier
-  from unnest(specs) as spec
+  from pg_catalog.unnest(specs) as spec
   where not exists (select from {schema}._private_tasks as task where task.identifier = spec.identifier)
   order by spec.identifier
   on conflict do nothing;
 
   insert into {schema}._private_job_queues (queue_name)
   select distinct spec.queue_name
-  from unnest(specs) as spec
+  from pg_catalog.unnest(specs) as spec
   where spec.queue_name is not null
     and not exists (select from {schema}._private_job_queues as queue where queue.queue_name = spec.queue_name)
   order by spec.queue_name
   on conflict do nothing;
 
-  if coalesce(cardinality(specs), 0) = 0 then
-    perform pg_notify('jobs:insert', '');
+  if coalesce(pg_catalog.cardinality(specs), 0) = 0 then
+    perform pg_catalog.pg_notify('jobs:insert', '');
     return;
   end if;
   -- Delivered at commit.
-  perform pg_notify(
+  perform pg_catalog.pg_notify(
     'jobs:insert',
-    json_build_object('r', random(), 'count', cardinality(specs), 'schema', {schema_text})::text
+    pg_catalog.json_build_object(
+      'r', pg_catalog.random(), 'count', pg_catalog.cardinality(specs), 'schema', {schema_text}
+    )::text
   );
 
-  select array_agg(spec.job_key order by spec.job_key)
+  select pg_catalog.array_agg(spec.job_key order by spec.job_key)
   into v_keys
-  from unnest(specs) as spec
+  from pg_catalog.unnest(specs) as spec
   where spec.job_key is not null;
 
   if v_keys is null then
@@ -111,11 +132,11 @@ begin
         queue.id,
         task.id,
         coalesce(spec.payload, '{}'::json),
-        coalesce(spec.run_at, now()),
+        coalesce(spec.run_at, pg_catalog.now()),
         coalesce(spec.max_attempts, 25::smallint),
         coalesce(spec.priority, 0::smallint),
-        (select jsonb_object_agg(flag, true) from unnest(spec.flags) as flag)
-      from unnest(specs) with ordinality as spec
+        (select pg_catalog.jsonb_object_agg(flag, true) from pg_catalog.unnest(spec.flags) as flag)
+      from pg_catalog.unnest(specs) with ordinality as spec
       join {schema}._private_tasks as task on task.identifier = spec.identifier
       left join {schema}._private_job_queues as queue on queue.queue_name = spec.queue_name
       where spec.queue_name is null or queue.id is not null
@@ -131,11 +152,11 @@ begin
         queue.id,
         task.id,
         coalesce(spec.payload, '{}'::json),
-        coalesce(spec.run_at, now()),
+        coalesce(spec.run_at, pg_catalog.now()),
         coalesce(spec.max_attempts, 25::smallint),
         coalesce(spec.priority, 0::smallint),
-        (select jsonb_object_agg(flag, true) from unnest(spec.flags) as flag)
-      from unnest(specs) with ordinality as spec
+        (select pg_catalog.jsonb_object_agg(flag, true) from pg_catalog.unnest(spec.flags) as flag)
+      from pg_catalog.unnest(specs) with ordinality as spec
       join {schema}._private_tasks as task on task.identifier = spec.identifier
       left join {schema}._private_job_queues as queue on queue.queue_name = spec.queue_name
       where spec.job_key is null
@@ -143,11 +164,11 @@ begin
       order by spec.ordinality
       returning job.id
     )
-    select array_agg(added.id) into v_unkeyed_ids from added;
+    select pg_catalog.array_agg(added.id) into v_unkeyed_ids from added;
 
     loop
       with wanted as (
-        select unnest(v_keys) as key
+        select pg_catalog.unnest(v_keys) as key
       ), added as (
         insert into {schema}._private_jobs as job (
           job_queue_id, task_id, payload, run_at, max_attempts, key, priority, flags
@@ -156,12 +177,12 @@ begin
           queue.id,
           task.id,
           coalesce(spec.payload, '{}'::json),
-          coalesce(spec.run_at, now()),
+          coalesce(spec.run_at, pg_catalog.now()),
           coalesce(spec.max_attempts, 25::smallint),
           spec.job_key,
           coalesce(spec.priority, 0::smallint),
-          (select jsonb_object_agg(flag, true) from unnest(spec.flags) as flag)
-        from unnest(specs) as spec
+          (select pg_catalog.jsonb_object_agg(flag, true) from pg_catalog.unnest(spec.flags) as flag)
+        from pg_catalog.unnest(specs) as spec
         join wanted on wanted.key = spec.job_key
         join {schema}._private_tasks as task on task.identifier = spec.identifier
         left join {schema}._private_job_queues as queue on queue.queue_name = spec.queue_name
@@ -170,10 +191,22 @@ begin
         on conflict (key) do update set
           job_queue_id = excluded.job_queue_id,
           task_id = excluded.task_id,
+          -- Two arrays are joined as jsonb, as Graphile does. That refuses a \u0000, half of a surrogate pair, a character
+          -- that the encoding of the database does not have, and huge numbers, with an error that quotes the stored
+          -- payload. Arrays that may have one of these are joined as texts.
           payload = case
-            when json_typeof(job.payload) = 'array' and json_typeof(excluded.payload) = 'array'
+            when pg_catalog.json_typeof(job.payload) <> 'array' or pg_catalog.json_typeof(excluded.payload) <> 'array'
+              then excluded.payload
+            when (job.payload::text || excluded.payload::text) !~ e'\\\\u|[0-9][eE][-+]?[0-9]{3}'
+              and pg_catalog.length(job.payload::text) + pg_catalog.length(excluded.payload::text) < 100000
               then (job.payload::jsonb || excluded.payload::jsonb)::json
-            else excluded.payload
+            when pg_catalog.json_array_length(job.payload) = 0 then excluded.payload
+            when pg_catalog.json_array_length(excluded.payload) = 0 then job.payload
+            else (
+              pg_catalog.left(pg_catalog.rtrim(job.payload::text, e' \t\n\r'), -1)
+              || ', '
+              || pg_catalog.substr(pg_catalog.ltrim(excluded.payload::text, e' \t\n\r'), 2)
+            )::json
           end,
           run_at = case
             when job_key_preserve_run_at and job.attempts = 0 then job.run_at
@@ -185,42 +218,45 @@ begin
           revision = job.revision + 1,
           attempts = 0,
           last_error = null,
-          updated_at = now()
+          updated_at = pg_catalog.now()
         where job.locked_at is null and job.attempts < job.max_attempts
-        returning job.key
+        returning job.id, job.key
       )
-      select array_agg(wanted.key order by wanted.key)
-      into v_keys
+      select
+        pg_catalog.array_agg(wanted.key order by wanted.key) filter (where added.id is null),
+        pg_catalog.array_cat(v_keyed_ids, pg_catalog.array_agg(added.id) filter (where added.id is not null)),
+        pg_catalog.array_cat(v_done_keys, pg_catalog.array_agg(added.key) filter (where added.id is not null))
+      into v_keys, v_keyed_ids, v_done_keys
       from wanted
-      where not exists (select from added where added.key = wanted.key);
+      left join added on added.key = wanted.key;
       exit when v_keys is null;
 
       update {schema}._private_jobs as job
-      set key = null, attempts = job.max_attempts, updated_at = now()
+      set key = null, attempts = job.max_attempts, updated_at = pg_catalog.now()
       where job.key = any (v_keys);
       -- Nothing in our way, and yet not inserted: the count below says why.
       exit when not found;
     end loop;
 
+    -- By the ids that the inserts returned. At repeatable read a job that another transaction has deleted since can still
+    -- be seen, and has the key too.
     return query
       select job.*
       from (
         select
           wanted.ordinality,
           wanted.job_key,
-          row_number() over (partition by wanted.job_key is null order by wanted.ordinality) as place
-        from unnest(specs) with ordinality as wanted
+          pg_catalog.row_number() over (partition by wanted.job_key is null order by wanted.ordinality) as place
+        from pg_catalog.unnest(specs) with ordinality as wanted
       ) as spec
+      left join unnest(v_done_keys, v_keyed_ids) as keyed (key, id) on keyed.key = spec.job_key
       join {schema}._private_jobs as job
-        on job.id = case
-          when spec.job_key is null then v_unkeyed_ids[spec.place]
-          else (select keyed.id from {schema}._private_jobs as keyed where keyed.key = spec.job_key)
-        end
+        on job.id = case when spec.job_key is null then v_unkeyed_ids[spec.place] else keyed.id end
       order by spec.ordinality;
     get diagnostics v_added = row_count;
   end if;
 
-  if v_added < cardinality(specs) then
+  if v_added < pg_catalog.cardinality(specs) then
     raise exception using
       errcode = 'serialization_failure',
       message = 'a task or queue was cleaned up while jobs of it were being added',

@@ -8,7 +8,7 @@ as $atta$
     select job.id
     from {schema}._private_jobs as job
     where job.id = any (complete_jobs.job_ids)
-      and (job.locked_at is null or job.locked_at < now() - interval '4 hours')
+      and (job.locked_at is null or job.locked_at < pg_catalog.now() - interval '4 hours')
     order by job.id
     for update
   )

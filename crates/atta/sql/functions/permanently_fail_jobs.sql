@@ -7,7 +7,7 @@ as $atta$
     select job.id
     from {schema}._private_jobs as job
     where job.id = any (permanently_fail_jobs.job_ids)
-      and (job.locked_at is null or job.locked_at < now() - interval '4 hours')
+      and (job.locked_at is null or job.locked_at < pg_catalog.now() - interval '4 hours')
     order by job.id
     for update
   )
@@ -15,7 +15,7 @@ as $atta$
   set
     last_error = coalesce(permanently_fail_jobs.error_message, 'Manually marked as failed'),
     attempts = job.max_attempts,
-    updated_at = now()
+    updated_at = pg_catalog.now()
   from idle
   where job.id = idle.id
   returning job.*;

@@ -17,15 +17,15 @@ begin
     return null;
   end if;
 
-  if v_job.locked_at is null or v_job.locked_at < now() - interval '4 hours' then
+  if v_job.locked_at is null or v_job.locked_at < pg_catalog.now() - interval '4 hours' then
     delete from {schema}._private_jobs as job
     where job.id = v_job.id;
-    perform pg_notify('jobs:insert', json_build_object('r', random(), 'count', -1, 'schema', {schema_text})::text);
+    perform pg_catalog.pg_notify('jobs:insert', pg_catalog.json_build_object('r', pg_catalog.random(), 'count', -1, 'schema', {schema_text})::text);
     return v_job;
   end if;
 
   update {schema}._private_jobs as job
-  set key = null, attempts = job.max_attempts, updated_at = now()
+  set key = null, attempts = job.max_attempts, updated_at = pg_catalog.now()
   where job.id = v_job.id
   returning job.* into v_job;
   return v_job;

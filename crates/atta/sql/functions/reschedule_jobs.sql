@@ -14,7 +14,7 @@ as $atta$
     select job.id
     from {schema}._private_jobs as job
     where job.id = any (reschedule_jobs.job_ids)
-      and (job.locked_at is null or job.locked_at < now() - interval '4 hours')
+      and (job.locked_at is null or job.locked_at < pg_catalog.now() - interval '4 hours')
     order by job.id
     for update
   )
@@ -24,7 +24,7 @@ as $atta$
     priority = coalesce(reschedule_jobs.priority::smallint, job.priority),
     attempts = coalesce(reschedule_jobs.attempts::smallint, job.attempts),
     max_attempts = coalesce(reschedule_jobs.max_attempts::smallint, job.max_attempts),
-    updated_at = now()
+    updated_at = pg_catalog.now()
   from idle
   where job.id = idle.id
   returning job.*;

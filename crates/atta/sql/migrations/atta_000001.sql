@@ -1,4 +1,4 @@
--- The first of our own revisions. Also puts back what was dropped of it.
+-- The first of our own revisions. Also puts back what was dropped of it. Its indexes are in the folder indexes.
 insert into {schema}._atta_migrations (id, breaking) values (1, false) on conflict do nothing;
 
 -- The registered workers: who and where they are, their last heartbeat, and how long they may go without one. A worker that
@@ -8,8 +8,8 @@ create table if not exists {schema}._atta_workers (
   host text not null,
   pid integer not null,
   version text not null,
-  started_at timestamptz not null default now(),
-  heartbeat_at timestamptz not null default now(),
+  started_at timestamptz not null default pg_catalog.now(),
+  heartbeat_at timestamptz not null default pg_catalog.now(),
   task_identifiers text[] not null,
   slots integer not null,
   recovery_threshold interval not null default interval '30 seconds',
@@ -21,7 +21,7 @@ alter table {schema}._atta_workers enable row level security;
 -- Workers that were declared dead, and when: two within five minutes put the fleet under suspicion.
 create table if not exists {schema}._atta_deaths (
   worker_id text not null,
-  found_at timestamptz not null default now(),
+  found_at timestamptz not null default pg_catalog.now(),
   recovery_threshold interval not null default interval '30 seconds',
   primary key (worker_id)
 );
@@ -33,35 +33,7 @@ create table if not exists {schema}._atta_crashes (
   job_id bigint not null,
   crashes integer not null,
   crashed_workers text[] not null,
-  last_crashed_at timestamptz not null default now(),
+  last_crashed_at timestamptz not null default pg_catalog.now(),
   primary key (job_id)
 );
 alter table {schema}._atta_crashes enable row level security;
-
--- The jobs of one task in their order: claims and polls read what they can use, and nothing that is due later or belongs to
--- other tasks. The condition spells out what is_available stands for, so that statements which spell it out as well can't be
--- planned along Graphile's own indexes.
-create index if not exists _atta_jobs_task_index
-  on {schema}._private_jobs (task_id, priority, run_at, id)
-  where locked_at is null and attempts < max_attempts and job_queue_id is null and flags is null;
-
--- The same for jobs with flags: those that are forbidden to a worker are not in the way of the others.
-create index if not exists _atta_jobs_flagged_index
-  on {schema}._private_jobs (task_id, priority, run_at, id)
-  where locked_at is null and attempts < max_attempts and job_queue_id is null and flags is not null;
-
--- Finds the first job of each queue without walking over all the others.
-create index if not exists _atta_jobs_queue_index
-  on {schema}._private_jobs (job_queue_id, priority, run_at, id)
-  include (task_id)
-  where is_available = true and job_queue_id is not null;
-
--- The same for jobs in queues. A poll finds by it when the next of them is due without visiting every queue.
-create index if not exists _atta_jobs_queued_index
-  on {schema}._private_jobs (task_id, priority, run_at, id)
-  where locked_at is null and attempts < max_attempts and job_queue_id is not null;
-
--- What a worker has locked: recovery reads locked jobs and no others.
-create index if not exists _atta_jobs_locked_index
-  on {schema}._private_jobs (locked_by, job_queue_id)
-  where locked_at is not null;

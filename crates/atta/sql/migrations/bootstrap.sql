@@ -1,7 +1,7 @@
 -- The table that says which of Graphile's revisions a schema has. Also mends one from before `breaking` existed.
 create table if not exists {schema}.migrations (
   id integer not null,
-  ts timestamptz not null default now(),
+  ts timestamptz not null default pg_catalog.now(),
   breaking boolean not null default false,
   constraint migrations_pkey primary key (id)
 );

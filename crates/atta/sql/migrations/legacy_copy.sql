@@ -41,7 +41,7 @@ left join {schema}._private_job_queues as queue on queue.queue_name = job.queue_
 order by job.id;
 
 -- An id that was given out is never given out again, even if its job is long done.
-select setval('{schema_in_text}.jobs_id_seq1', sequence.last_value, sequence.is_called)
+select pg_catalog.setval('{schema_in_text}.jobs_id_seq1', sequence.last_value, sequence.is_called)
 from {schema}.jobs_id_seq as sequence;
 
 drop table {schema}.jobs;

@@ -12,17 +12,17 @@ do $atta$
 declare
   -- Revision 1 kept a running job's lock in its queue only.
   running bigint := (
-    select count(*)
+    select pg_catalog.count(*)
     from {schema}.jobs as job
     left join {schema}.job_queues as queue on queue.queue_name = job.queue_name
-    where job.locked_at > now() - interval '4 hours'
-      or (queue.locked_at > now() - interval '4 hours' and queue.locked_by is not null)
+    where job.locked_at > pg_catalog.now() - interval '4 hours'
+      or (queue.locked_at > pg_catalog.now() - interval '4 hours' and queue.locked_by is not null)
   );
 begin
   if running > 0 then
     raise exception using
       errcode = 'object_in_use',
-      message = format('%s jobs are locked by workers, or wait behind one that is', running),
+      message = pg_catalog.format('%s jobs are locked by workers, or wait behind one that is', running),
       hint = 'Stop all workers of the old version, let them finish, and migrate again. '
         'If they are gone already, free what they held: clear locked_at and locked_by in jobs and job_queues.';
   end if;
@@ -52,7 +52,7 @@ begin
         where pg_namespace.nspname = {schema_text}
       )
   loop
-    execute format('drop trigger %I on %s', old.tgname, old.relation);
+    execute pg_catalog.format('drop trigger %I on %s', old.tgname, old.relation);
   end loop;
   for old in
     select pg_proc.oid::regprocedure as signature
@@ -71,7 +71,7 @@ begin
         )
       )
   loop
-    execute format('drop function %s', old.signature);
+    execute pg_catalog.format('drop function %s', old.signature);
   end loop;
 end
 $atta$;

@@ -1,8 +1,8 @@
 -- Workers that can't go on with a breaking revision hear of it at commit, and stop.
-select pg_notify(
+select pg_catalog.pg_notify(
   'worker:migrate',
-  json_build_object('migrationNumber', migration.id, 'breaking', migration.breaking)::text
+  pg_catalog.json_build_object('migrationNumber', migration.id, 'breaking', migration.breaking)::text
 )
 from {schema}.migrations as migration
-where migration.ts = now()
+where migration.ts = pg_catalog.now()
 order by migration.id;

@@ -20,7 +20,7 @@ begin
         )
       )
   loop
-    execute format('drop function %s', old.signature);
+    execute pg_catalog.format('drop function %s', old.signature);
   end loop;
 end
 $atta$;

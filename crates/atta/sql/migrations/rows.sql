@@ -1,7 +1,7 @@
 -- The rows come first: whoever migrates at the same time stops at them.
 insert into {schema}.migrations (id, breaking)
 select revision, revision in (1, 3, 11, 13, 14, 16, 19)
-from generate_series(
-  (select coalesce(max(migration.id), 0) + 1 from {schema}.migrations as migration),
+from pg_catalog.generate_series(
+  (select coalesce(pg_catalog.max(migration.id), 0) + 1 from {schema}.migrations as migration),
   20
 ) as revision;

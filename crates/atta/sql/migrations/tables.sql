@@ -5,7 +5,7 @@ create table {schema}._private_tasks (
   identifier text not null,
   constraint tasks_pkey primary key (id),
   constraint tasks_identifier_key unique (identifier),
-  constraint tasks_identifier_check check (length(identifier) <= 128)
+  constraint tasks_identifier_check check (pg_catalog.length(identifier) <= 128)
 );
 
 create table {schema}._private_job_queues (
@@ -16,7 +16,7 @@ create table {schema}._private_job_queues (
   is_available boolean not null generated always as (locked_at is null) stored,
   constraint job_queues_pkey1 primary key (id),
   constraint job_queues_queue_name_key unique (queue_name),
-  constraint job_queues_queue_name_check check (length(queue_name) <= 128)
+  constraint job_queues_queue_name_check check (pg_catalog.length(queue_name) <= 128)
 );
 
 create table {schema}._private_jobs (
@@ -25,12 +25,12 @@ create table {schema}._private_jobs (
   task_id integer not null,
   payload json not null default '{}'::json,
   priority smallint not null default 0,
-  run_at timestamptz not null default now(),
+  run_at timestamptz not null default pg_catalog.now(),
   attempts smallint not null default 0,
   max_attempts smallint not null default 25,
   last_error text,
-  created_at timestamptz not null default now(),
-  updated_at timestamptz not null default now(),
+  created_at timestamptz not null default pg_catalog.now(),
+  updated_at timestamptz not null default pg_catalog.now(),
   key text,
   locked_at timestamptz,
   locked_by text,
@@ -39,7 +39,7 @@ create table {schema}._private_jobs (
   is_available boolean not null generated always as (locked_at is null and attempts < max_attempts) stored,
   constraint jobs_pkey1 primary key (id),
   constraint jobs_key_key1 unique (key),
-  constraint jobs_key_check check (length(key) > 0 and length(key) <= 512),
+  constraint jobs_key_check check (pg_catalog.length(key) > 0 and pg_catalog.length(key) <= 512),
   constraint jobs_max_attempts_check check (max_attempts >= 1)
 );
 

@@ -6,7 +6,7 @@
 -- Needs no right on the tables, if the function does not.
 select
   {job_json}
-from json_to_record($1::text::json) as spec (
+from pg_catalog.json_to_record($1::text::json) as spec (
   identifier text,
   payload text,
   queue_name text,

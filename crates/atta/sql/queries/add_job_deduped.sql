@@ -5,7 +5,7 @@
 -- not found is the one that was asked for.
 select
   {job_json}
-from json_to_record($1::text::json) as spec (
+from pg_catalog.json_to_record($1::text::json) as spec (
   identifier text,
   payload text,
   queue_name text,

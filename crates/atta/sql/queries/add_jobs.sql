@@ -10,7 +10,7 @@ from {schema}.add_jobs(
         spec.job_key, spec.priority, spec.flags
       )::{schema}.job_spec
     from rows from (
-      json_to_recordset(($1::text::json) -> 'jobs') as (
+      pg_catalog.json_to_recordset(($1::text::json) -> 'jobs'::text) as (
         identifier text,
         payload text,
         queue_name text,
@@ -25,7 +25,7 @@ from {schema}.add_jobs(
     )
     order by spec.position
   ),
-  (($1::text::json) ->> 'preserve_run_at')::boolean
+  (($1::text::json) ->> 'preserve_run_at'::text)::boolean
 ) with ordinality as job
 cross join (select null::text as task_identifier, null::text as queue_name) as names
 order by job.ordinality

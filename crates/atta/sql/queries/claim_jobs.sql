@@ -85,7 +85,7 @@ with recursive task as materialized (
   union all
   -- Not materialized: those that nobody reads are not searched for.
   select (
-    select min(next.priority)::integer
+    select pg_catalog.min(next.priority)::integer
     from task
     cross join lateral (
       (
@@ -131,7 +131,7 @@ with recursive task as materialized (
     and task.identifier = $11::text
     and not exists (select from other)
   union all
-  select min(here.task_id), min(here.priority)::smallint, '-infinity', 0
+  select pg_catalog.min(here.task_id), pg_catalog.min(here.priority)::smallint, '-infinity', 0
   from (
     select task.id as task_id, level.priority, job.has_flags
     from (
@@ -171,7 +171,7 @@ with recursive task as materialized (
     where task.is_wanted
     limit 2
   ) as here
-  having count(*) = 1 and not bool_or(here.has_flags)
+  having pg_catalog.count(*) = 1 and not pg_catalog.bool_or(here.has_flags)
 ), direct as materialized (
   -- Its first jobs are the first of all.
   select job.id, job.priority, job.run_at, job.task_id
@@ -186,7 +186,7 @@ with recursive task as materialized (
       and job.task_id = single.task_id
       and job.priority = single.priority
       and (job.run_at, job.id) > (single.after_run_at, single.after_id)
-      and job.run_at <= coalesce($4::timestamptz, now())
+      and job.run_at <= coalesce($4::timestamptz, pg_catalog.now())
       and (job.priority, job.run_at, job.id)
         < ($7::smallint, coalesce($8::timestamptz, 'infinity'), $9::bigint)
     order by job.run_at, job.id
@@ -209,7 +209,7 @@ with recursive task as materialized (
           and job.flags is null
           and job.task_id = task.id
           and job.priority = level.priority
-          and job.run_at <= coalesce($4::timestamptz, now())
+          and job.run_at <= coalesce($4::timestamptz, pg_catalog.now())
         order by job.run_at, job.id
         limit 2 * $5::bigint + 100
       )
@@ -225,7 +225,7 @@ with recursive task as materialized (
             and job.flags is not null
             and job.task_id = task.id
             and job.priority = level.priority
-            and job.run_at <= coalesce($4::timestamptz, now())
+            and job.run_at <= coalesce($4::timestamptz, pg_catalog.now())
           order by job.run_at, job.id
           limit $10::bigint
         ) as job
@@ -285,7 +285,7 @@ with recursive task as materialized (
   where near.queue_id is not null
     and near.number <= 100
 ), many as materialized (
-  select count(near.queue_id) > 100 as is_so
+  select pg_catalog.count(near.queue_id) > 100 as is_so
   from near
 ), main_level (priority) as (
   (
@@ -321,7 +321,7 @@ with recursive task as materialized (
     from {schema}._private_jobs as job
     where job.is_available = true
       and job.priority = main_level.priority
-      and job.run_at <= coalesce($4::timestamptz, now())
+      and job.run_at <= coalesce($4::timestamptz, pg_catalog.now())
     order by job.run_at
     limit 1000
   ) as job
@@ -343,7 +343,7 @@ with recursive task as materialized (
         where job.is_available = true
           and job.job_queue_id = first.job_queue_id
           and (job.priority, job.run_at, job.id) < (first.priority, first.run_at, first.id)
-          and job.run_at <= coalesce($4::timestamptz, now())
+          and job.run_at <= coalesce($4::timestamptz, pg_catalog.now())
           and job.task_id = any (array(select task.id from task))
           and (job.flags ?| $3::text[]) is not true
         order by job.priority desc, job.run_at desc, job.id desc
@@ -365,16 +365,16 @@ with recursive task as materialized (
   -- With up to a hundred queues, all of them are visited. With more, that is needed only if there are more due jobs than
   -- were read, and too few of those could be taken.
   select
-    count(*) as count,
+    pg_catalog.count(*) as count,
     (select many.is_so from many)
-      and (count(*) >= least($5::bigint, 100) or (select count(*) from first) < 1000) as is_so
+      and (pg_catalog.count(*) >= least($5::bigint, 100) or (select pg_catalog.count(*) from first) < 1000) as is_so
   from quick
 ), waiting (queue_id) as (
   (
     select job.job_queue_id
     from {schema}._private_jobs as job
     where job.is_available = true
-      and job.job_queue_id > (select max(near.queue_id) from near)
+      and job.job_queue_id > (select pg_catalog.max(near.queue_id) from near)
       and (select many.is_so from many)
       and not (select enough.is_so from enough)
     order by job.job_queue_id
@@ -409,7 +409,7 @@ with recursive task as materialized (
       from {schema}._private_jobs as job
       where job.is_available = true
         and job.job_queue_id = reached.queue_id
-        and job.run_at <= coalesce($4::timestamptz, now())
+        and job.run_at <= coalesce($4::timestamptz, pg_catalog.now())
         and job.task_id = any (array(select task.id from task))
         and (job.flags ?| $3::text[]) is not true
       order by job.priority, job.run_at, job.id
@@ -442,7 +442,7 @@ with recursive task as materialized (
   where job.is_available = true
     -- Not by an index: it would read all jobs of the queue.
     and job.job_queue_id is not distinct from head.queue_id
-    and job.run_at <= coalesce($4::timestamptz, now())
+    and job.run_at <= coalesce($4::timestamptz, pg_catalog.now())
     -- An add by key may have made another of it meanwhile.
     and job.task_id = any (array(select task.id from task))
     and (job.flags ?| $3::text[]) is not true
@@ -462,7 +462,7 @@ with recursive task as materialized (
   limit $5::bigint
 ), locked_queue as (
   update {schema}._private_job_queues as queue
-  set locked_by = $1::text, locked_at = coalesce($4::timestamptz, now())
+  set locked_by = $1::text, locked_at = coalesce($4::timestamptz, pg_catalog.now())
   from taken
   where queue.id = taken.queue_id
 )
@@ -470,7 +470,7 @@ update {schema}._private_jobs as job
 set
   attempts = job.attempts + 1,
   locked_by = $1::text,
-  locked_at = coalesce($4::timestamptz, now())
+  locked_at = coalesce($4::timestamptz, pg_catalog.now())
 -- By the task that it has now that it is locked: an add by key may have given it another since this statement began. By what
 -- it had then, it would be left out here, and its queue marked all the same.
 from taken, task
@@ -478,7 +478,7 @@ where job.id = taken.id
   and task.id = taken.task_id
 returning
   job.id,
-  case when pg_column_size(job.payload) <= 2000 then job.payload end as payload,
+  case when pg_catalog.pg_column_size(job.payload) <= 2000 then job.payload end as payload,
   job.priority,
   least(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z') as run_at,
   job.attempts,

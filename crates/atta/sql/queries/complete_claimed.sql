@@ -26,7 +26,7 @@ select job.id, false as is_written
 from claim
 join {schema}._private_jobs as job on job.id = claim.id
 -- Usually all are locked, and this is not even looked at.
-where (select count(*) from locked_job) < cardinality($2::bigint[])
+where (select pg_catalog.count(*) from locked_job) < pg_catalog.cardinality($2::bigint[])
   and job.locked_by = $1::text
   and job.locked_at = claim.locked_at
   and job.id not in (select locked_job.id from locked_job)

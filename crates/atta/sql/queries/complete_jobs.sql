@@ -2,7 +2,7 @@
 -- $1 the arguments as a JSON object. Locks and indexes: those of the function.
 select
   {job_json}
-from json_to_record($1::text::json) as argument (job_ids bigint[])
+from pg_catalog.json_to_record($1::text::json) as argument (job_ids bigint[])
 cross join lateral {schema}.complete_jobs(argument.job_ids) as job
 cross join lateral (
   select

@@ -1,5 +1,5 @@
 -- How many jobs are in each state, as one JSON object. $1 is not used. Locks nothing; reads the whole table.
-select json_build_object(
+select pg_catalog.json_build_object(
     {job_counts}
   )::text
 from {schema}._private_jobs as job

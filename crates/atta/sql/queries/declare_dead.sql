@@ -11,17 +11,17 @@ with stale as (
   where worker.id <> $1::text
     and worker.declared_dead_at is null
     and least(
-      extract(epoch from clock_timestamp() - worker.heartbeat_at),
+      extract(epoch from pg_catalog.clock_timestamp() - worker.heartbeat_at)::float8,
       $2::float8,
-      extract(epoch from clock_timestamp() - pg_postmaster_start_time())
+      extract(epoch from pg_catalog.clock_timestamp() - pg_catalog.pg_postmaster_start_time())::float8
     ) > greatest(
-      extract(epoch from worker.recovery_threshold),
-      (extract(epoch from worker.recovery_threshold) + $3::float8) / 2
+      extract(epoch from worker.recovery_threshold)::float8,
+      (extract(epoch from worker.recovery_threshold)::float8 + $3::float8) / 2::float8
     )
   for update skip locked
 ), dead as (
   update {schema}._atta_workers as worker
-  set declared_dead_at = clock_timestamp()
+  set declared_dead_at = pg_catalog.clock_timestamp()
   from stale
   where worker.id = stale.id
   returning worker.id, worker.recovery_threshold
@@ -29,10 +29,10 @@ with stale as (
   insert into {schema}._atta_deaths (worker_id, recovery_threshold)
   select dead.id, dead.recovery_threshold
   from dead
-  on conflict (worker_id) do update set found_at = now(), recovery_threshold = excluded.recovery_threshold
+  on conflict (worker_id) do update set found_at = pg_catalog.now(), recovery_threshold = excluded.recovery_threshold
 ), forgotten as (
   delete from {schema}._atta_deaths as death
-  where death.found_at < now() - interval '1 day'
+  where death.found_at < pg_catalog.now() - interval '1 day'
     and death.worker_id not in (select dead.id from dead)
 )
 select dead.id as worker_id

@@ -49,8 +49,8 @@ with claim as materialized (
     last_error = failure.error,
     run_at = coalesce(
       failure.run_at,
-      greatest(now(), job.run_at)
-        + coalesce(failure.delay, exp(least(job.attempts, 10))) * interval '1 second'
+      greatest(pg_catalog.now(), job.run_at)
+        + coalesce(failure.delay, pg_catalog.exp(least(job.attempts, 10))) * interval '1 second'
     ),
     attempts = case when failure.gives_up then greatest(job.attempts, job.max_attempts) else job.attempts end,
     payload = coalesce(failure.payload::json, job.payload),

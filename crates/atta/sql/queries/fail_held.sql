@@ -7,8 +7,8 @@ set
   last_error = failure.error,
   run_at = coalesce(
     failure.run_at,
-    greatest(now(), job.run_at)
-      + coalesce(failure.delay, exp(least(job.attempts + 1, 10))) * interval '1 second'
+    greatest(pg_catalog.now(), job.run_at)
+      + coalesce(failure.delay, pg_catalog.exp(least(job.attempts + 1, 10))) * interval '1 second'
   ),
   attempts = case
     when failure.gives_up then greatest(job.attempts + 1, job.max_attempts)

@@ -48,7 +48,7 @@ with recursive gap as materialized (
   where level.number < 16
 )
 select
-  coalesce($5::timestamptz, now()) as now, null::text as task_identifier, null::boolean as is_flagged,
+  coalesce($5::timestamptz, pg_catalog.now()) as now, null::text as task_identifier, null::boolean as is_flagged,
   null::smallint as priority
 union all
 select null, level.task_identifier, level.is_flagged, level.priority::smallint

@@ -37,7 +37,7 @@ with held as materialized (
   set
     attempts = locked_job.attempts + 1,
     locked_by = $1::text,
-    locked_at = now()
+    locked_at = pg_catalog.now()
   from locked_job
   where job.id = locked_job.id
   returning job.id, job.locked_at

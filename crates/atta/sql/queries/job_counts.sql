@@ -1,6 +1,6 @@
-'ready', count(job.id) filter (where state.name = 'ready'),
-    'waiting', count(job.id) filter (where state.name = 'waiting'),
-    'scheduled', count(job.id) filter (where state.name = 'scheduled'),
-    'retrying', count(job.id) filter (where state.name = 'retrying'),
-    'running', count(job.id) filter (where state.name = 'running'),
-    'failed', count(job.id) filter (where state.name = 'failed')
+'ready', pg_catalog.count(job.id) filter (where state.name = 'ready'),
+    'waiting', pg_catalog.count(job.id) filter (where state.name = 'waiting'),
+    'scheduled', pg_catalog.count(job.id) filter (where state.name = 'scheduled'),
+    'retrying', pg_catalog.count(job.id) filter (where state.name = 'retrying'),
+    'running', pg_catalog.count(job.id) filter (where state.name = 'running'),
+    'failed', pg_catalog.count(job.id) filter (where state.name = 'failed')

@@ -1,4 +1,4 @@
-json_build_object(
+pg_catalog.json_build_object(
     'id', job.id,
     'task_identifier', names.task_identifier,
     'task_id', job.task_id,
@@ -6,24 +6,24 @@ json_build_object(
     'queue_name', names.queue_name,
     'payload', job.payload,
     'priority', job.priority,
-    'run_at', to_char(
-      least(greatest(timezone('UTC', job.run_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
+    'run_at', pg_catalog.to_char(
+      least(greatest(pg_catalog.timezone('UTC', job.run_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
       'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
     ),
     'attempts', job.attempts,
     'max_attempts', job.max_attempts,
     'last_error', job.last_error,
-    'created_at', to_char(
-      least(greatest(timezone('UTC', job.created_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
+    'created_at', pg_catalog.to_char(
+      least(greatest(pg_catalog.timezone('UTC', job.created_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
       'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
     ),
-    'updated_at', to_char(
-      least(greatest(timezone('UTC', job.updated_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
+    'updated_at', pg_catalog.to_char(
+      least(greatest(pg_catalog.timezone('UTC', job.updated_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
       'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
     ),
     'key', job.key,
-    'locked_at', case when job.locked_at is not null then to_char(
-      least(greatest(timezone('UTC', job.locked_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
+    'locked_at', case when job.locked_at is not null then pg_catalog.to_char(
+      least(greatest(pg_catalog.timezone('UTC', job.locked_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
       'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
     ) end,
     'locked_by', job.locked_by,

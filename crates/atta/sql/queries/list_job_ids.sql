@@ -1,7 +1,7 @@
 -- The ids alone of a page of jobs, in their order, as text; for acting on very many.
 -- $1 the filter as a JSON object, as in list_jobs.sql. Locks nothing; walks the primary key from after_id on.
 select job.id::text
-from json_to_record($1::text::json) as filter (
+from pg_catalog.json_to_record($1::text::json) as filter (
   {job_filter}
 )
 cross join {schema}._private_jobs as job
@@ -10,7 +10,7 @@ left join {schema}._private_job_queues as queue on queue.id = job.job_queue_id
 cross join lateral (
   select {job_state} as name
 ) as state
-where job.id > coalesce((($1::text::json) ->> 'after_id')::bigint, 0)
+where job.id > coalesce((($1::text::json) ->> 'after_id'::text)::bigint, 0)
   and (select {job_matches})
 order by job.id
-limit (select (($1::text::json) ->> 'limit')::bigint)
+limit (select (($1::text::json) ->> 'limit'::text)::bigint)

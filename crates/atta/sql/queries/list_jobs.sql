@@ -6,7 +6,7 @@
 select
   {job_json},
   state.name
-from json_to_record($1::text::json) as filter (
+from pg_catalog.json_to_record($1::text::json) as filter (
   {job_filter}
 )
 cross join {schema}._private_jobs as job
@@ -18,7 +18,7 @@ cross join lateral (
 cross join lateral (
   select {job_state} as name
 ) as state
-where job.id > coalesce((($1::text::json) ->> 'after_id')::bigint, 0)
+where job.id > coalesce((($1::text::json) ->> 'after_id'::text)::bigint, 0)
   and (select {job_matches})
 order by job.id
-limit (select (($1::text::json) ->> 'limit')::bigint)
+limit (select (($1::text::json) ->> 'limit'::text)::bigint)

@@ -2,7 +2,7 @@
 select
   {job_json},
   state.name
-from json_to_record($1::text::json) as filter (
+from pg_catalog.json_to_record($1::text::json) as filter (
   {job_filter}
 )
 join {schema}._private_jobs as job on job.key = filter.key
@@ -16,4 +16,4 @@ cross join lateral (
 ) as state
 where (select {job_matches})
 order by job.id
-limit (select (($1::text::json) ->> 'limit')::bigint)
+limit (select (($1::text::json) ->> 'limit'::text)::bigint)

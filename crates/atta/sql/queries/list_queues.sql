@@ -4,20 +4,20 @@
 with page as (
   select queue.id, queue.queue_name, queue.locked_at, queue.locked_by
   from {schema}._private_job_queues as queue
-  where queue.queue_name >= coalesce(($1::text::json) ->> 'after_name', '')
-    and queue.queue_name is distinct from ($1::text::json) ->> 'after_name'
+  where queue.queue_name >= coalesce(($1::text::json) ->> 'after_name'::text, '')
+    and queue.queue_name is distinct from ($1::text::json) ->> 'after_name'::text
   order by queue.queue_name
-  limit (select (($1::text::json) ->> 'limit')::bigint)
+  limit (select (($1::text::json) ->> 'limit'::text)::bigint)
 )
-select json_build_object(
+select pg_catalog.json_build_object(
     'queue_name', queue.queue_name,
-    'locked_at', case when queue.locked_at is not null then to_char(
-      least(greatest(timezone('UTC', queue.locked_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
+    'locked_at', case when queue.locked_at is not null then pg_catalog.to_char(
+      least(greatest(pg_catalog.timezone('UTC', queue.locked_at), timestamp '0001-01-01'), timestamp '9999-12-31'),
       'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
     ) end,
     'locked_by', queue.locked_by,
-    'oldest_due_at', to_char(
-      min(greatest(timezone('UTC', job.run_at), timestamp '0001-01-01'))
+    'oldest_due_at', pg_catalog.to_char(
+      pg_catalog.min(greatest(pg_catalog.timezone('UTC', job.run_at), timestamp '0001-01-01'))
         filter (where job.id is not null and state.name in ('ready', 'waiting')),
       'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
     ),

@@ -6,25 +6,25 @@ with known as (
   select task.identifier
   from {schema}._private_tasks as task
   union
-  select unnest(worker.task_identifiers)
+  select pg_catalog.unnest(worker.task_identifiers)
   from {schema}._atta_workers as worker
 ), page as (
   select known.identifier
   from known
-  where known.identifier >= coalesce(($1::text::json) ->> 'after_identifier', '')
-    and known.identifier is distinct from ($1::text::json) ->> 'after_identifier'
+  where known.identifier >= coalesce(($1::text::json) ->> 'after_identifier'::text, '')
+    and known.identifier is distinct from ($1::text::json) ->> 'after_identifier'::text
   order by known.identifier
-  limit (select (($1::text::json) ->> 'limit')::bigint)
+  limit (select (($1::text::json) ->> 'limit'::text)::bigint)
 )
-select json_build_object(
+select pg_catalog.json_build_object(
     'task_identifier', page.identifier,
     'workers', (
-      select count(*)
+      select pg_catalog.count(*)
       from {schema}._atta_workers as worker
       where page.identifier = any (worker.task_identifiers)
     ),
-    'oldest_due_at', to_char(
-      min(greatest(timezone('UTC', job.run_at), timestamp '0001-01-01'))
+    'oldest_due_at', pg_catalog.to_char(
+      pg_catalog.min(greatest(pg_catalog.timezone('UTC', job.run_at), timestamp '0001-01-01'))
         filter (where job.id is not null and state.name in ('ready', 'waiting')),
       'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
     ),

@@ -2,7 +2,7 @@
 -- $1 the arguments as a JSON object. Locks and indexes: those of the function.
 select
   {job_json}
-from json_to_record($1::text::json) as argument (job_ids bigint[], reason text)
+from pg_catalog.json_to_record($1::text::json) as argument (job_ids bigint[], reason text)
 cross join lateral {schema}.permanently_fail_jobs(argument.job_ids, argument.reason) as job
 cross join lateral (
   select

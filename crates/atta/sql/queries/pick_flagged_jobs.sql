@@ -11,11 +11,11 @@ with level as materialized (
   select
     level.number, task.id as task_id, level.priority, coalesce(level.run_at, '-infinity') as run_at, level.id, level.most,
     case
-      when level.priority = $8::smallint then least($9::timestamptz, coalesce($6::timestamptz, now()))
-      else coalesce($6::timestamptz, now())
+      when level.priority = $8::smallint then least($9::timestamptz, coalesce($6::timestamptz, pg_catalog.now()))
+      else coalesce($6::timestamptz, pg_catalog.now())
     end as until,
     case
-      when level.priority = $8::smallint and $9::timestamptz <= coalesce($6::timestamptz, now()) then $10::bigint
+      when level.priority = $8::smallint and $9::timestamptz <= coalesce($6::timestamptz, pg_catalog.now()) then $10::bigint
       else 9223372036854775807
     end as until_id
   from unnest($1::text[], $2::smallint[], $3::timestamptz[], $4::bigint[], $5::bigint[]) with ordinality
@@ -25,7 +25,7 @@ with level as materialized (
 )
 select
   job.id,
-  case when pg_column_size(job.payload) <= 2000 then job.payload end as payload,
+  case when pg_catalog.pg_column_size(job.payload) <= 2000 then job.payload end as payload,
   job.priority,
   least(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z') as run_at,
   (job.attempts + 1)::smallint as attempts,

@@ -6,7 +6,7 @@
 -- _atta_jobs_task_index from the beginning to the present.
 select
   job.id,
-  case when pg_column_size(job.payload) <= 2000 then job.payload end as payload,
+  case when pg_catalog.pg_column_size(job.payload) <= 2000 then job.payload end as payload,
   job.priority,
   least(greatest(job.run_at, timestamptz '0001-01-01 00:00:00Z'), timestamptz '9999-12-31 00:00:00Z') as run_at,
   (job.attempts + 1)::smallint as attempts,
@@ -33,7 +33,7 @@ where job.locked_at is null
   )
   and job.priority = $2::smallint
   and (job.run_at, job.id) > (coalesce($3::timestamptz, '-infinity'), $4::bigint)
-  and job.run_at <= coalesce($5::timestamptz, now())
+  and job.run_at <= coalesce($5::timestamptz, pg_catalog.now())
   and (job.run_at, job.id) < (coalesce($7::timestamptz, 'infinity'), $8::bigint)
 order by job.run_at, job.id
 limit $6::bigint

@@ -123,7 +123,7 @@ with recursive task as materialized (
   cross join lateral (
     select job.run_at
     from (
-      select job.run_at, job.flags, row_number() over (order by job.run_at) as place
+      select job.run_at, job.flags, pg_catalog.row_number() over (order by job.run_at) as place
       from {schema}._private_jobs as job
       where job.locked_at is null
         and job.attempts < job.max_attempts
@@ -145,7 +145,7 @@ with recursive task as materialized (
   cross join lateral (
     select job.run_at
     from (
-      select job.run_at, job.flags, job.job_queue_id, row_number() over (order by job.run_at) as place
+      select job.run_at, job.flags, job.job_queue_id, pg_catalog.row_number() over (order by job.run_at) as place
       from {schema}._private_jobs as job
       where job.locked_at is null
         and job.attempts < job.max_attempts
@@ -174,20 +174,22 @@ with recursive task as materialized (
   limit 32
 ), stale as materialized (
   select
-    extract(epoch from clock_timestamp() - worker.heartbeat_at) as seconds,
-    extract(epoch from worker.recovery_threshold) as threshold
+    extract(epoch from pg_catalog.clock_timestamp() - worker.heartbeat_at)::float8 as seconds,
+    extract(epoch from worker.recovery_threshold)::float8 as threshold
   from {schema}._atta_workers as worker
   where worker.id <> $4::text
     and worker.declared_dead_at is null
-    and worker.heartbeat_at < clock_timestamp() - worker.recovery_threshold
+    and worker.heartbeat_at < pg_catalog.clock_timestamp() - worker.recovery_threshold
 )
 select
   exists (
     select
     from stale
     where least(
-      stale.seconds, $5::float8, extract(epoch from clock_timestamp() - pg_postmaster_start_time())
-    ) > greatest(stale.threshold, (stale.threshold + $6::float8) / 2)
+      stale.seconds,
+      $5::float8,
+      extract(epoch from pg_catalog.clock_timestamp() - pg_catalog.pg_postmaster_start_time())::float8
+    ) > greatest(stale.threshold, (stale.threshold + $6::float8) / 2::float8)
   ) as others_are_stale,
   exists (
     select
@@ -195,12 +197,12 @@ select
     where worker.declared_dead_at is not null
   ) as others_are_dead,
   (
-    select count(*)
+    select pg_catalog.count(*)
     from {schema}._atta_deaths as death
-    where death.found_at > now() - interval '5 minutes'
-  ) + (select count(*) from stale) as recent_deaths,
+    where death.found_at > pg_catalog.now() - interval '5 minutes'
+  ) + (select pg_catalog.count(*) from stale) as recent_deaths,
   (
-    select count(*) = 2
+    select pg_catalog.count(*) = 2
     from pg_proc as function
     join pg_namespace as namespace on namespace.oid = function.pronamespace
     where namespace.nspname = {schema_text}
@@ -211,9 +213,9 @@ select
     select
       extract(epoch from (
         greatest(
-          least(next.run_at, coalesce($3::timestamptz, now()) + interval '1 day'),
-          coalesce($3::timestamptz, now()) - interval '1 day'
-        ) - coalesce($3::timestamptz, now())
+          least(next.run_at, coalesce($3::timestamptz, pg_catalog.now()) + interval '1 day'),
+          coalesce($3::timestamptz, pg_catalog.now()) - interval '1 day'
+        ) - coalesce($3::timestamptz, pg_catalog.now())
       ))::float8
     from next
     order by next.run_at

@@ -5,11 +5,11 @@
 -- is to be asked again.
 with wanted as (
   select *
-  from json_to_record($1::text::json) as wanted (identifiers text[], queue_names text[], count integer)
+  from pg_catalog.json_to_record($1::text::json) as wanted (identifiers text[], queue_names text[], count integer)
 ), new_task as (
   insert into {schema}._private_tasks (identifier)
   select distinct name
-  from wanted, unnest(wanted.identifiers) as name
+  from wanted, pg_catalog.unnest(wanted.identifiers) as name
   where not exists (select from {schema}._private_tasks as task where task.identifier = name)
   order by name
   on conflict do nothing
@@ -17,16 +17,16 @@ with wanted as (
 ), new_queue as (
   insert into {schema}._private_job_queues (queue_name)
   select distinct name
-  from wanted, unnest(wanted.queue_names) as name
+  from wanted, pg_catalog.unnest(wanted.queue_names) as name
   where not exists (select from {schema}._private_job_queues as queue where queue.queue_name = name)
   order by name
   on conflict do nothing
   returning id, queue_name
 )
-select json_build_object(
-    'now', now(),
+select pg_catalog.json_build_object(
+    'now', pg_catalog.now(),
     'tasks', (
-      select coalesce(json_object_agg(task.identifier, task.id), '{}')
+      select coalesce(pg_catalog.json_object_agg(task.identifier, task.id), '{}')
       from (
         select id, identifier from new_task
         union all
@@ -36,7 +36,7 @@ select json_build_object(
       ) as task
     ),
     'queues', (
-      select coalesce(json_object_agg(queue.queue_name, queue.id), '{}')
+      select coalesce(pg_catalog.json_object_agg(queue.queue_name, queue.id), '{}')
       from (
         select id, queue_name from new_queue
         union all
@@ -47,10 +47,10 @@ select json_build_object(
     ),
     'ids', (
       select coalesce(
-        json_agg(nextval(pg_get_serial_sequence('{schema_in_text}._private_jobs', 'id'))),
+        pg_catalog.json_agg(pg_catalog.nextval(pg_catalog.pg_get_serial_sequence('{schema_in_text}._private_jobs', 'id'))),
         '[]'
       )
-      from generate_series(1, wanted.count)
+      from pg_catalog.generate_series(1, wanted.count)
     )
   )::text
 from wanted

@@ -4,10 +4,10 @@
 select coalesce(
     (
       select case
-        when not has_schema_privilege(namespace.oid, 'usage') then 'add'
-        when not has_table_privilege(relation.oid, 'select') then 'add'
-        when not has_table_privilege(relation.oid, 'insert') then 'add'
-        when row_security_active(relation.oid) then 'read'
+        when not pg_catalog.has_schema_privilege(namespace.oid, 'usage') then 'add'
+        when not pg_catalog.has_table_privilege(relation.oid, 'select') then 'add'
+        when not pg_catalog.has_table_privilege(relation.oid, 'insert') then 'add'
+        when pg_catalog.row_security_active(relation.oid) then 'read'
         else 'copy'
       end
       from pg_class as relation

@@ -2,4 +2,4 @@
 select function.proname::text as name, function.prosrc as body
 from pg_proc as function
 where function.proname = any ($2::text[]::name[])
-  and function.pronamespace = to_regnamespace($1::text)
+  and function.pronamespace = pg_catalog.to_regnamespace($1::text)::oid

@@ -4,7 +4,7 @@ select
   function.proname::text as name,
   array(
     select type.typname::text
-    from unnest(function.proargtypes::oid[]) with ordinality as argument (type_id, place)
+    from pg_catalog.unnest(function.proargtypes::oid[]) with ordinality as argument (type_id, place)
     join pg_type as type on type.oid = argument.type_id
     order by argument.place
   ) as argument_types,

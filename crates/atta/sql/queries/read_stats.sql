@@ -3,20 +3,20 @@
 select ranked.row::text
 from (
   select
-    json_build_object(
+    pg_catalog.json_build_object(
       'level', grouping(task.identifier, queue.queue_name),
       'task_identifier', task.identifier,
       'queue_name', queue.queue_name,
-      'oldest_due_at', to_char(
-        min(greatest(timezone('UTC', job.run_at), timestamp '0001-01-01'))
+      'oldest_due_at', pg_catalog.to_char(
+        pg_catalog.min(greatest(pg_catalog.timezone('UTC', job.run_at), timestamp '0001-01-01'))
           filter (where job.id is not null and state.name in ('ready', 'waiting')),
         'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
       ),
       {job_counts}
     ) as row,
-    row_number() over (
+    pg_catalog.row_number() over (
       partition by grouping(task.identifier, queue.queue_name)
-      order by count(*) desc, task.identifier, queue.queue_name
+      order by pg_catalog.count(*) desc, task.identifier, queue.queue_name
     ) as rank
   from {schema}._private_jobs as job
   join {schema}._private_tasks as task on task.id = job.task_id
@@ -26,5 +26,5 @@ from (
   ) as state
   group by grouping sets ((), (task.identifier), (queue.queue_name))
 ) as ranked
-where ranked.rank <= (($1::text::json) ->> 'top')::bigint
+where ranked.rank <= (($1::text::json) ->> 'top'::text)::bigint
 order by ranked.rank

@@ -12,7 +12,7 @@
 -- _atta_jobs_locked_index for the jobs; one scan of the queues.
 -- With 20 dead workers, 2,100 jobs of theirs and 6 million other jobs, three such statements take 140 ms in all.
 with declared as materialized (
-  select worker.id, format('%s (process %s on %s)', worker.id, worker.pid, worker.host) as name
+  select worker.id, pg_catalog.format('%s (process %s on %s)', worker.id, worker.pid, worker.host) as name
   from {schema}._atta_workers as worker
   where worker.declared_dead_at is not null
   for update skip locked
@@ -20,7 +20,7 @@ with declared as materialized (
   select declared.id, declared.name, 'infinity'::timestamptz as locked_before
   from declared
   union all
-  select death.worker_id, death.worker_id, now() - death.recovery_threshold
+  select death.worker_id, death.worker_id, pg_catalog.now() - death.recovery_threshold
   from {schema}._atta_deaths as death
   where $3::boolean
     and not exists (select from {schema}._atta_workers as worker where worker.id = death.worker_id)
@@ -42,11 +42,16 @@ with declared as materialized (
     locked_job.name,
     coalesce(earlier.crashes, 0) + 1 as crashes,
     -- The last twenty: a high limit must not make the row grow for ever.
-    (earlier.crashed_workers)[greatest(1, cardinality(earlier.crashed_workers) - 18):] || format(
-      '%s, recovered at %s', locked_job.name, to_char(now() at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
+    pg_catalog.array_append(
+      (earlier.crashed_workers)[greatest(1, pg_catalog.cardinality(earlier.crashed_workers) - 18):],
+      pg_catalog.format(
+        '%s, recovered at %s',
+        locked_job.name,
+        pg_catalog.to_char(pg_catalog.now() at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
+      )
     ) as crashed_workers,
     coalesce(earlier.crashes, 0) + 1 >= $1::bigint as is_last,
-    locked_job.job_queue_id is null and count(*) over (partition by locked_job.worker_id) > 1 as is_spread
+    locked_job.job_queue_id is null and pg_catalog.count(*) over (partition by locked_job.worker_id) > 1 as is_spread
   from locked_job
   left join {schema}._atta_crashes as earlier on earlier.job_id = locked_job.id
 ), counted as (
@@ -57,7 +62,7 @@ with declared as materialized (
   on conflict (job_id) do update set
     crashes = counted.crashes + 1,
     crashed_workers = excluded.crashed_workers,
-    last_crashed_at = now()
+    last_crashed_at = pg_catalog.now()
 ), uncounted as (
   delete from {schema}._atta_crashes as counted
   using crash
@@ -69,16 +74,18 @@ with declared as materialized (
     locked_by = null,
     locked_at = null,
     run_at = case
-      when crash.is_spread then greatest(job.run_at, now() + random() * crash.crashes * interval '1 second')
+      when crash.is_spread then greatest(
+        job.run_at, pg_catalog.now() + pg_catalog.random() * crash.crashes::float8 * interval '1 second'
+      )
       else job.run_at
     end,
     attempts = case when crash.is_last then job.max_attempts else greatest(0, job.attempts - 1) end,
     last_error = case
-      when crash.is_last then format(
+      when crash.is_last then pg_catalog.format(
         'the crash limit is reached: %s workers died while they had this job: %s',
-        crash.crashes, array_to_string(crash.crashed_workers, '; ')
+        crash.crashes, pg_catalog.array_to_string(crash.crashed_workers, '; ')
       )
-      else format('worker %s died while it had this job (crash %s of %s)', crash.name, crash.crashes, $1::bigint)
+      else pg_catalog.format('worker %s died while it had this job (crash %s of %s)', crash.name, crash.crashes, $1::bigint)
     end
   from crash
   where job.id = crash.job_id
@@ -87,15 +94,15 @@ with declared as materialized (
   from {schema}._private_job_queues as queue
   where queue.locked_at is not null
     and queue.locked_by = any (array(select dead.id from dead))
-    and queue.locked_at < (select max(dead.locked_before) from dead where dead.id = queue.locked_by)
+    and queue.locked_at < (select pg_catalog.max(dead.locked_before) from dead where dead.id = queue.locked_by)
     and (
-      select count(*)
+      select pg_catalog.count(*)
       from {schema}._private_jobs as job
       where job.locked_at is not null
         and job.locked_by = queue.locked_by
         and job.job_queue_id = queue.id
     ) = (
-      select count(*)
+      select pg_catalog.count(*)
       from locked_job
       where locked_job.job_queue_id = queue.id
         and locked_job.worker_id = queue.locked_by

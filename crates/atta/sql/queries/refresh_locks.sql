@@ -6,7 +6,7 @@ with old_job as materialized (
   from {schema}._private_jobs as job
   where job.id = any ($2::bigint[])
     and job.locked_by = $1::text
-    and job.locked_at < now() - interval '1 hour'
+    and job.locked_at < pg_catalog.now() - interval '1 hour'
   for update skip locked
 ), old_queue as materialized (
   select queue.id
@@ -16,12 +16,12 @@ with old_job as materialized (
   for update of queue skip locked
 ), renewed_queue as (
   update {schema}._private_job_queues as queue
-  set locked_at = now()
+  set locked_at = pg_catalog.now()
   from old_queue
   where queue.id = old_queue.id
 ), renewed as (
   update {schema}._private_jobs as job
-  set locked_at = now()
+  set locked_at = pg_catalog.now()
   from old_job
   where job.id = old_job.id
   returning job.id, job.locked_at

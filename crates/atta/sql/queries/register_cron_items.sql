@@ -3,7 +3,7 @@
 -- Locks only the rows it inserts; known_crontabs_pkey.
 with given as (
   select distinct item.identifier
-  from unnest($1::text[]) as item (identifier)
+  from pg_catalog.unnest($1::text[]) as item (identifier)
 ), registered as (
   insert into {schema}._private_known_crontabs (identifier, known_since)
   select given.identifier, $2::timestamptz

@@ -5,10 +5,10 @@ insert into {schema}._atta_workers (
   id, host, pid, version, heartbeat_at, task_identifiers, slots, recovery_threshold
 )
 values (
-  $1::text, $2::text, $3::integer, $4::text, clock_timestamp(), $5::text[], $6::integer,
+  $1::text, $2::text, $3::integer, $4::text, pg_catalog.clock_timestamp(), $5::text[], $6::integer,
   $7::float8 * interval '1 second'
 )
 on conflict (id) do update set
   heartbeat_at = excluded.heartbeat_at,
   declared_dead_at = null
-returning pg_postmaster_start_time() as server_started_at
+returning pg_catalog.pg_postmaster_start_time() as server_started_at

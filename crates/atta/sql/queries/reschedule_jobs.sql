@@ -2,7 +2,7 @@
 -- $1 the arguments as a JSON object. Locks and indexes: those of the function.
 select
   {job_json}
-from json_to_record($1::text::json) as argument (
+from pg_catalog.json_to_record($1::text::json) as argument (
   job_ids bigint[],
   run_at timestamptz,
   priority integer,

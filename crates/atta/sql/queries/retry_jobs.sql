@@ -2,12 +2,12 @@
 -- $1 the arguments as a JSON object. Locks and indexes: those of the function. The time is the database's.
 with retried as materialized (
   select job.*
-  from json_to_record($1::text::json) as argument (job_ids bigint[])
-  cross join lateral {schema}.reschedule_jobs(argument.job_ids, run_at := now(), attempts := 0) as job
+  from pg_catalog.json_to_record($1::text::json) as argument (job_ids bigint[])
+  cross join lateral {schema}.reschedule_jobs(argument.job_ids, run_at := pg_catalog.now(), attempts := 0) as job
 ), announced as materialized (
-  select pg_notify('jobs:insert', json_build_object('r', random(), 'count', count(*), 'schema', {schema_text})::text)
+  select pg_catalog.pg_notify('jobs:insert', pg_catalog.json_build_object('r', pg_catalog.random(), 'count', pg_catalog.count(*), 'schema', {schema_text})::text)
   from retried
-  having count(*) > 0
+  having pg_catalog.count(*) > 0
 )
 select
   {job_json}
@@ -18,5 +18,5 @@ cross join lateral (
     (select queue.queue_name from {schema}._private_job_queues as queue where queue.id = job.job_queue_id)
       as queue_name
 ) as names
-where (select count(*) from announced) >= 0
+where (select pg_catalog.count(*) from announced) >= 0
 order by job.id

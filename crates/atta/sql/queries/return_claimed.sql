@@ -45,7 +45,7 @@ with claim as materialized (
   set
     attempts = greatest(0, job.attempts - 1),
     run_at = case
-      when $5::float8 > 0 then greatest(job.run_at, now() + $5::float8 * interval '1 second')
+      when $5::float8 > 0::float8 then greatest(job.run_at, pg_catalog.now() + $5::float8 * interval '1 second')
       else job.run_at
     end,
     locked_by = null,

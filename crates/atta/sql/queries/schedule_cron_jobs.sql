@@ -8,7 +8,7 @@
 with given as (
   select item.*
   from rows from (
-    json_to_recordset($1::text::json) as (
+    pg_catalog.json_to_recordset($1::text::json) as (
       identifier text,
       task_identifier text,
       queue_name text,
@@ -17,7 +17,7 @@ with given as (
       job_key_mode text,
       priority integer
     ),
-    unnest($3::text[])
+    pg_catalog.unnest($3::text[])
   ) with ordinality as item (
     identifier, task_identifier, queue_name, max_attempts, job_key, job_key_mode, priority, payload, position
   )

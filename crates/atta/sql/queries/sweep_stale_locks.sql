@@ -8,23 +8,23 @@ with living as materialized (
   select worker.id
   from {schema}._atta_workers as worker
   where worker.declared_dead_at is null
-    and worker.heartbeat_at > clock_timestamp() - least(worker.recovery_threshold, interval '4 hours')
+    and worker.heartbeat_at > pg_catalog.clock_timestamp() - least(worker.recovery_threshold, interval '4 hours')
 ), stale_job as materialized (
   select job.id
   from {schema}._private_jobs as job
   where job.locked_at is not null
-    and job.locked_at < now() - interval '4 hours'
+    and job.locked_at < pg_catalog.now() - interval '4 hours'
     and not exists (select from living where living.id = job.locked_by)
   for update skip locked
 ), freed_job as (
   update {schema}._private_jobs as job
-  set locked_by = null, locked_at = null, run_at = greatest(job.run_at, now())
+  set locked_by = null, locked_at = null, run_at = greatest(job.run_at, pg_catalog.now())
   from stale_job
   where job.id = stale_job.id
 ), stale_queue as materialized (
   select queue.id
   from {schema}._private_job_queues as queue
-  where queue.locked_at < now() - interval '4 hours'
+  where queue.locked_at < pg_catalog.now() - interval '4 hours'
     and not exists (select from living where living.id = queue.locked_by)
   for update skip locked
 ), freed_queue as (
@@ -48,5 +48,5 @@ with living as materialized (
   delete from {schema}._atta_crashes as crash
   where not exists (select from {schema}._private_jobs as job where job.id = crash.job_id)
 )
-select count(*) as freed
+select pg_catalog.count(*) as freed
 from stale_job

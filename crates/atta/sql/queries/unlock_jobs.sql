@@ -5,8 +5,8 @@ with taken as materialized (
   select job.id, job.job_queue_id, job.locked_by
   from {schema}._private_jobs as job
   where job.id in (
-      select unnest(argument.job_ids)
-      from json_to_record($1::text::json) as argument (job_ids bigint[])
+      select pg_catalog.unnest(argument.job_ids)
+      from pg_catalog.json_to_record($1::text::json) as argument (job_ids bigint[])
     )
     and job.locked_at is not null
   order by job.id
@@ -24,9 +24,9 @@ with taken as materialized (
   where queue.id = taken.job_queue_id
     and queue.locked_by = taken.locked_by
 ), announced as materialized (
-  select pg_notify('jobs:insert', json_build_object('r', random(), 'count', count(*), 'schema', {schema_text})::text)
+  select pg_catalog.pg_notify('jobs:insert', pg_catalog.json_build_object('r', pg_catalog.random(), 'count', pg_catalog.count(*), 'schema', {schema_text})::text)
   from unlocked
-  having count(*) > 0
+  having pg_catalog.count(*) > 0
 )
 select
   {job_json}
@@ -37,5 +37,5 @@ cross join lateral (
     (select queue.queue_name from {schema}._private_job_queues as queue where queue.id = job.job_queue_id)
       as queue_name
 ) as names
-where (select count(*) from announced) >= 0
+where (select pg_catalog.count(*) from announced) >= 0
 order by job.id

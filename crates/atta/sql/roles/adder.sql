@@ -38,6 +38,11 @@ begin
 end
 $atta$;
 
+-- An error that goes to an adder has a code, a message and a hint, and nothing that quotes what is stored or the owner's
+-- statements: neither a detail nor the context of the statement that failed. The owner finds those in the server's log. So
+-- each function below ends with the same handler: code, message and hint pass if the functions of the schema themselves
+-- raised them, or a trigger by a plain RAISE, or if the server did and its message has no value in it (time limits, locks,
+-- serialization). Client messages are off meanwhile, or the adder could ask for the log lines by client_min_messages.
 create or replace function {add_schema}.add_job(
   identifier text,
   payload json default null,
@@ -50,19 +55,32 @@ create or replace function {add_schema}.add_job(
   job_key_mode text default 'replace'
 )
 returns {add_schema}.added_job
-language sql
+language plpgsql
 volatile
 security definer
 set search_path = pg_catalog, pg_temp
+set client_min_messages = error
 as $atta$
-  select
-    job.id, job.job_queue_id, job.task_id, coalesce(add_job.payload, '{}'::json), job.priority, job.run_at,
-    job.attempts, job.max_attempts, null::text, job.created_at, job.updated_at, job.key, null::timestamptz, null::text,
-    job.revision, (select jsonb_object_agg(flag, true) from unnest(add_job.flags) as flag)
-  from {schema}.add_job(
+declare
+  v_job {schema}._private_jobs;
+  v_flags jsonb;
+  {handler_variables}
+begin
+  -- An expression without FROM costs least.
+  v_job := {schema}.add_job(
     add_job.identifier, add_job.payload, add_job.queue_name, add_job.run_at, add_job.max_attempts, add_job.job_key,
     add_job.priority, add_job.flags, add_job.job_key_mode
-  ) as job;
+  );
+  if add_job.flags is not null then
+    v_flags := (select jsonb_object_agg(flag, true) from unnest(add_job.flags) as flag);
+  end if;
+  return row(
+    v_job.id, v_job.job_queue_id, v_job.task_id, coalesce(add_job.payload, '{}'::json), v_job.priority, v_job.run_at,
+    v_job.attempts, v_job.max_attempts, null::text, v_job.created_at, v_job.updated_at, v_job.key, null::timestamptz,
+    null::text, v_job.revision, v_flags
+  )::{add_schema}.added_job;
+{handler}
+end
 $atta$;
 
 create or replace function {add_schema}.add_jobs(
@@ -70,47 +88,65 @@ create or replace function {add_schema}.add_jobs(
   job_key_preserve_run_at boolean default false
 )
 returns setof {add_schema}.added_job
-language sql
+language plpgsql
 volatile
 security definer
 set search_path = pg_catalog, pg_temp
+set client_min_messages = error
 as $atta$
-  select
-    job.id, job.job_queue_id, job.task_id, coalesce(given.payload, '{}'::json), job.priority, job.run_at, job.attempts,
-    job.max_attempts, null::text, job.created_at, job.updated_at, job.key, null::timestamptz, null::text, job.revision,
-    job.flags
-  from {schema}.add_jobs(
-    array(
-      select row(
-        spec.identifier, spec.payload, spec.queue_name, spec.run_at, spec.max_attempts, spec.job_key, spec.priority,
-        spec.flags
-      )::{schema}.job_spec
-      from unnest(add_jobs.specs) with ordinality as spec
-      order by spec.ordinality
-    ),
-    add_jobs.job_key_preserve_run_at
-  ) with ordinality as job (
-    id, job_queue_id, task_id, payload, priority, run_at, attempts, max_attempts, last_error, created_at, updated_at, key,
-    locked_at, locked_by, revision, flags, is_available, place
-  )
-  join unnest(add_jobs.specs) with ordinality as given on given.ordinality = job.place
-  order by job.place;
+declare
+  {handler_variables}
+begin
+  return query
+    select
+      job.id, job.job_queue_id, job.task_id, coalesce(given.payload, '{}'::json), job.priority, job.run_at, job.attempts,
+      job.max_attempts, null::text, job.created_at, job.updated_at, job.key, null::timestamptz, null::text, job.revision,
+      job.flags
+    from {schema}.add_jobs(
+      array(
+        select row(
+          spec.identifier, spec.payload, spec.queue_name, spec.run_at, spec.max_attempts, spec.job_key, spec.priority,
+          spec.flags
+        )::{schema}.job_spec
+        from unnest(add_jobs.specs) with ordinality as spec
+        order by spec.ordinality
+      ),
+      add_jobs.job_key_preserve_run_at
+    ) with ordinality as job (
+      id, job_queue_id, task_id, payload, priority, run_at, attempts, max_attempts, last_error, created_at, updated_at, key,
+      locked_at, locked_by, revision, flags, is_available, place
+    )
+    join unnest(add_jobs.specs) with ordinality as given on given.ordinality = job.place
+    order by job.place;
+{handler}
+end
 $atta$;
 
 -- Nobody is given this one, since whoever knows a key can take the job away by it: grant it to those who should.
 create or replace function {add_schema}.remove_job(job_key text)
 returns {add_schema}.added_job
-language sql
+language plpgsql
 strict
 volatile
 security definer
 set search_path = pg_catalog, pg_temp
+set client_min_messages = error
 as $atta$
-  select
-    job.id, job.job_queue_id, job.task_id, null::json, job.priority, job.run_at, job.attempts, job.max_attempts,
-    null::text, job.created_at, job.updated_at, job.key, null::timestamptz, null::text, job.revision, null::jsonb
-  from {schema}.remove_job(remove_job.job_key) as job
-  where job.id is not null;
+declare
+  v_job {schema}._private_jobs;
+  {handler_variables}
+begin
+  v_job := {schema}.remove_job(remove_job.job_key);
+  if v_job.id is null then
+    return null;
+  end if;
+  return row(
+    v_job.id, v_job.job_queue_id, v_job.task_id, null::json, v_job.priority, v_job.run_at, v_job.attempts,
+    v_job.max_attempts, null::text, v_job.created_at, v_job.updated_at, v_job.key, null::timestamptz, null::text,
+    v_job.revision, null::jsonb
+  )::{add_schema}.added_job;
+{handler}
+end
 $atta$;
 
 -- Graphile Worker looks at this before it adds, and would install everything here if it did not find it.

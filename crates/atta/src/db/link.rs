@@ -60,11 +60,12 @@ async fn is_caught_sharing(first: &Client, second: &Client) -> Result<bool, toki
 }
 
 async fn set_mark(client: &Client, mark: &str) -> Result<(), tokio_postgres::Error> {
-    let set = "select set_config('atta.mark', $1, false)";
+    let set = "select pg_catalog.set_config('atta.mark', $1, false)";
     client.query_typed(set, &[(&mark, tokio_postgres::types::Type::TEXT)]).await.map(drop)
 }
 
 async fn read_mark(client: &Client) -> Result<String, tokio_postgres::Error> {
-    let rows = client.query_typed("select coalesce(current_setting('atta.mark', true), '')", &[]).await?;
+    let rows =
+        client.query_typed("select coalesce(pg_catalog.current_setting('atta.mark', true), '')", &[]).await?;
     Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
 }

@@ -29,6 +29,17 @@ const WAIT: Duration = Duration::from_secs(30);
 const INDEXES_ONLY: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_mergejoin = off; \
      set enable_hashjoin = off; set jit = off; set plan_cache_mode = force_generic_plan";
 
+/// What every session of our own begins with, whatever its role or database has as defaults.
+///
+/// Claims need read committed: at a higher level two of them that meet end in a serialization failure. `pg_catalog` comes
+/// first in the search path, also where the configured path names it later, so that an operator of ours can't be replaced by
+/// one with the same types. The rest of the path stays, for the users' triggers on the tables. That is no protection from
+/// functions and operators that match better than those of `pg_catalog`: against them each statement names the schema
+/// itself, as it must behind a pooler anyway.
+pub(crate) const SESSION: &str = "set default_transaction_isolation = 'read committed'; \
+     select pg_catalog.set_config('search_path', pg_catalog.rtrim(pg_catalog.concat(\
+     'pg_catalog, ', pg_catalog.current_setting('search_path')), ', '), false)";
+
 /// As many milliseconds as a setting of PostgreSQL's can have.
 const LONGEST: u128 = i32::MAX as u128;
 
@@ -68,7 +79,7 @@ pub(crate) fn worker_pool(
     limits: Option<StatementLimits>,
 ) -> Result<Pool> {
     let limits = limits.map(|limits| format!("; {}", limits.set_up()));
-    let set_up: Arc<str> = format!("{INDEXES_ONLY}{}", limits.unwrap_or_default()).into();
+    let set_up: Arc<str> = format!("{SESSION}; {INDEXES_ONLY}{}", limits.unwrap_or_default()).into();
     let set_up = Hook::async_fn(move |client: &mut ClientWrapper, _| {
         let set_up = set_up.clone();
         Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })

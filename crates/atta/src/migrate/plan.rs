@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::functions::FUNCTIONS;
+use super::indexes::{self, INDEXES};
 use super::state::{BREAKING, State};
 use super::{Breaking, GRAPHILE_REVISION};
 use crate::{Error, Result, Schema};
@@ -16,27 +17,18 @@ const OLDEST_SERVER: i32 = 120_000;
 /// All that may run on a schema before the last breaking revision. They refuse it from then on.
 const STOPS_WORKING: &str = "graphile-worker 0.16 and older stop working with it: their workers shut down, and their libraries can't add jobs";
 
-/// One of our own revisions. Its statements may be repeated: that mends a schema that lost some of its tables and indexes.
+/// One of our own revisions. Its statements may be repeated: that mends a schema that lost some of its tables.
 struct AttaRevision {
     id: i32,
     title: &'static str,
-    relations: &'static [&'static str],
+    tables: &'static [&'static str],
     template: &'static str,
 }
 
 const ATTA_REVISIONS: [AttaRevision; 1] = [AttaRevision {
     id: 1,
-    title: "our own objects: workers and indexes",
-    relations: &[
-        "_atta_workers",
-        "_atta_deaths",
-        "_atta_crashes",
-        "_atta_jobs_task_index",
-        "_atta_jobs_flagged_index",
-        "_atta_jobs_queue_index",
-        "_atta_jobs_queued_index",
-        "_atta_jobs_locked_index",
-    ],
+    title: "our own objects: workers",
+    tables: &["_atta_workers", "_atta_deaths", "_atta_crashes"],
     template: include_str!("../../sql/migrations/atta_000001.sql"),
 }];
 
@@ -46,6 +38,8 @@ pub struct MigrationPlan {
     from: Option<i32>,
     warning: Option<String>,
     lock: String,
+    /// Indexes that are built before the transaction, one statement each, without blocking anybody.
+    pub(super) before: Vec<Step>,
     /// Makes the table whose lock the rest stands under.
     pub(super) opening: Vec<Step>,
     pub(super) steps: Vec<Step>,
@@ -55,7 +49,7 @@ pub struct MigrationPlan {
 pub(super) struct Step {
     pub(super) title: &'static str,
     pub(super) sql: String,
-    is_function: bool,
+    pub(super) is_function: bool,
 }
 
 impl MigrationPlan {
@@ -66,7 +60,7 @@ impl MigrationPlan {
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.opening.is_empty() && self.steps.is_empty()
+        self.before.is_empty() && self.opening.is_empty() && self.steps.is_empty()
     }
 
     /// What the operator should know, say that the schema is newer than this version of atta.
@@ -102,11 +96,11 @@ impl MigrationPlan {
 
     /// One line a step, in order.
     pub fn titles(&self) -> impl Iterator<Item = &str> {
-        self.opening.iter().chain(&self.steps).map(|step| step.title)
+        self.before.iter().chain(&self.opening).chain(&self.steps).map(|step| step.title)
     }
 
     pub(super) fn is_functions_only(&self) -> bool {
-        self.opening.is_empty() && self.steps.iter().all(|step| step.is_function)
+        self.before.is_empty() && self.opening.is_empty() && self.steps.iter().all(|step| step.is_function)
     }
 }
 
@@ -114,6 +108,12 @@ impl fmt::Display for MigrationPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("-- nothing to do\n");
+        }
+        for step in &self.before {
+            writeln!(f, "-- == {}\n{}", step.title, step.sql)?;
+        }
+        if self.opening.is_empty() && self.steps.is_empty() {
+            return Ok(());
         }
         write!(f, "begin isolation level read committed;\n{SETTINGS}")?;
         for step in &self.opening {
@@ -133,6 +133,7 @@ pub(super) fn nothing(schema: &Schema) -> MigrationPlan {
         from: Some(GRAPHILE_REVISION),
         warning: None,
         lock: schema.fill(LOCK),
+        before: Vec::new(),
         opening: Vec::new(),
         steps: Vec::new(),
     }
@@ -143,8 +144,8 @@ pub(super) const ATTA_REVISION: i32 = ATTA_REVISIONS.len() as i32;
 
 /// What a schema has, besides what comes with Graphile's revisions and stays.
 pub(super) fn relations() -> impl Iterator<Item = &'static str> {
-    let own = ATTA_REVISIONS.iter().flat_map(|own| own.relations).copied();
-    std::iter::once("jobs").chain(own)
+    let tables = ATTA_REVISIONS.iter().flat_map(|own| own.tables).copied();
+    std::iter::once("jobs").chain(tables).chain(INDEXES.iter().map(|index| index.name))
 }
 
 /// The whole installation, for a server of today with nothing on it.
@@ -212,9 +213,13 @@ pub(super) fn plan(state: &State, schema: &Schema) -> Result<MigrationPlan> {
         ));
     }
     for own in &ATTA_REVISIONS {
-        if Some(own.id) > state.atta.newest || !own.relations.iter().all(|name| state.has(name)) {
+        if Some(own.id) > state.atta.newest || !own.tables.iter().all(|name| state.has(name)) {
             plan.steps.push(step(own.title, own.template));
         }
+    }
+    match indexes::are_built_concurrently(state) {
+        true => plan.before = indexes::concurrently(state, schema),
+        false => plan.steps.extend(indexes::within_transaction(state, schema)),
     }
     if revision < GRAPHILE_REVISION {
         plan.steps.push(step("notices to running workers", include_str!("../../sql/migrations/notices.sql")));

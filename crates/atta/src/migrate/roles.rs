@@ -12,6 +12,10 @@ const WORKER: &str = "_worker";
 const LOOKER: &str = "_looker";
 const ADD_SCHEMA: &str = "_add";
 
+/// What the functions of the role that adds do with an error, and the variables for it.
+const HANDLER: &str = include_str!("../../sql/roles/handler.sql");
+const HANDLER_VARIABLES: &str = include_str!("../../sql/roles/handler_variables.sql");
+
 /// PostgreSQL cuts longer names off.
 const LONGEST_NAME: usize = 63;
 
@@ -39,6 +43,8 @@ pub fn roles_sql(schema: &Schema, role_prefix: &str) -> Result<String> {
         ("{add_schema}", quote_identifier(&add_schema)),
         ("{add_schema_text}", quote_literal(&add_schema)),
         ("{add_schema_in_text}", quote_identifier(&add_schema).replace('\'', "''")),
+        ("{handler_variables}", HANDLER_VARIABLES.trim_end().to_owned()),
+        ("{handler}", HANDLER.trim_end().to_owned()),
     ];
     let parts = [
         include_str!("../../sql/roles/prepare.sql"),

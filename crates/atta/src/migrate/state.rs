@@ -20,7 +20,12 @@ pub(super) struct State {
     pub(super) may_use_schema: bool,
     pub(super) may_create_in_schema: bool,
     pub(super) may_create_schema: bool,
+    /// Tables, views and valid indexes.
     pub(super) relations: Vec<String>,
+    /// Indexes whose build goes on, or was interrupted.
+    pub(super) invalid_indexes: Vec<String>,
+    /// The size of the table of jobs; 0 if there is none.
+    pub(super) jobs_bytes: i64,
     /// The roles that own tables here and whose rights we do not have.
     pub(super) foreign_owners: Vec<String>,
     /// Whether the table `migrations` is there and knows which revisions are breaking.
@@ -107,6 +112,8 @@ impl State {
             may_create_in_schema: row.get("may_create_in_schema"),
             may_create_schema: row.get("may_create_schema"),
             relations: row.get("relations"),
+            invalid_indexes: row.get("invalid_indexes"),
+            jobs_bytes: row.get("jobs_bytes"),
             foreign_owners: row.get("foreign_owners"),
             has_breaking: row.get("has_breaking"),
             ..State::default()

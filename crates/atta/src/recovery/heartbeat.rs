@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::continuity;
 use crate::db::ConnectionSettings;
-use crate::db::pool::{self, StatementLimits};
+use crate::db::pool::{self, SESSION, StatementLimits};
 use crate::event::WorkerEvent;
 use crate::worker::{Backoff, Shared};
 use crate::{Error, Result};
@@ -140,7 +140,8 @@ impl Heartbeats {
         let client = pool::open(&source.pool, doing).await?;
         if source.is_own_session {
             let limits = StatementLimits { statement: Some(self.try_limit()), lock: self.try_limit() };
-            client.batch_execute(&limits.set_up()).await.map_err(|error| Error::database(doing, error))?;
+            let set_up = format!("{SESSION}; {}", limits.set_up());
+            client.batch_execute(&set_up).await.map_err(|error| Error::database(doing, error))?;
         }
         self.client = Some(client);
         Ok(())

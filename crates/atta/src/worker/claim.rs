@@ -114,7 +114,7 @@ pub(crate) async fn claim_jobs(
     ];
     shared.prepare(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
     let asked_at = Instant::now();
-    let rows = shared.query(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
+    let rows = shared.query_alone(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
     let took = asked_at.elapsed();
     if rows.len() >= MANY {
         // If the loop is gone, so are the jobs.

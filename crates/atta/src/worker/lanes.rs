@@ -112,7 +112,7 @@ async fn renew(shared: &Shared, ids: &[i64]) -> Result<Times> {
     let client = pool::get(&shared.lane_pool, "renewing locks").await?;
     let parameters: [(&(dyn ToSql + Sync), Type); 2] =
         [(&&*shared.worker_id, Type::TEXT), (&ids, Type::INT8_ARRAY)];
-    let rows = shared.query(&client, &shared.sql.refresh_locks, &parameters).await;
+    let rows = shared.query_alone(&client, &shared.sql.refresh_locks, &parameters).await;
     Ok(read_times(&rows.map_err(|error| Error::database("renewing locks", error))?))
 }
 

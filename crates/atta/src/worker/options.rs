@@ -411,6 +411,7 @@ impl WorkerOptions {
             sql: Statements::new(&schema),
             // A plan that is kept on a connection of somebody else's could be one for an empty table.
             use_prepared: self.use_prepared.unwrap_or(is_direct && config.is_some()),
+            is_own_session: is_direct && config.is_some(),
             task_identifiers: self.tasks.identifiers(),
             tasks: self.tasks,
             paused_tasks: self.paused_tasks,

@@ -9,6 +9,7 @@
 
 mod actor;
 mod pending;
+mod refused;
 mod report;
 mod write;
 

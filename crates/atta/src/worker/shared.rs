@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::{Object, Pool};
+use futures_util::future::join3;
 use tokio::runtime::Handle;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Statement};
@@ -22,6 +23,8 @@ use crate::event::{EventSender, HookList};
 use crate::recovery::{Continuity, Source};
 use crate::testing::Clock;
 use crate::{Schema, WorkerUtils};
+
+const BEGIN: &str = "begin isolation level read committed";
 
 pub(crate) struct Shared {
     pub(crate) worker_id: Arc<str>,
@@ -41,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) sql: Statements,
     /// Whether statements are prepared: not behind a pooler that hands out another server for each transaction.
     pub(crate) use_prepared: bool,
+    /// Whether the sessions of the worker's connections are its own: neither behind such a pooler nor of a pool that was given.
+    pub(crate) is_own_session: bool,
     pub(crate) tasks: Tasks,
     pub(crate) task_identifiers: Vec<String>,
     /// Their jobs are not claimed for now.
@@ -122,7 +127,28 @@ impl Shared {
         client.query(&statement, &values).await
     }
 
-    /// The same for a statement that returns nothing; gives the number of rows that it changed.
+    /// The same for a statement that is a transaction by itself. Always at read committed: a session that is not ours may
+    /// have another default. There it is three statements, which are all sent before the first is answered.
+    pub(crate) async fn query_alone(
+        &self,
+        client: &Object,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if self.is_own_session {
+            return self.query(client, sql, parameters).await;
+        }
+        self.prepare(client, sql, parameters).await?;
+        let query = self.query(client, sql, parameters);
+        let (begun, rows, committed) =
+            join3(client.batch_execute(BEGIN), query, client.batch_execute("commit")).await;
+        begun?;
+        let rows = rows?;
+        committed?;
+        Ok(rows)
+    }
+
+    /// [`Shared::query`] for a statement that returns nothing; gives the number of rows that it changed.
     pub(crate) async fn execute(
         &self,
         client: &Object,

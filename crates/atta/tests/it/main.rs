@@ -5,6 +5,7 @@ mod connect;
 mod cron;
 mod faults;
 mod held;
+mod hostile;
 mod input;
 mod migrate;
 mod plans;

@@ -1,5 +1,6 @@
 //! Installing and upgrading the schema, without other tools: those are in `tests/compat`.
 
+mod indexes;
 mod mending;
 mod privileges;
 

@@ -2,6 +2,8 @@
 
 mod support;
 mod adder;
+mod errors;
+mod hidden;
 mod worker;
 mod looker;
 mod script;

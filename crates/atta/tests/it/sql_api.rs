@@ -5,6 +5,7 @@
 
 mod add;
 mod admin;
+mod isolation;
 mod keys;
 mod limits;
 mod payload;

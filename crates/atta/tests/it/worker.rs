@@ -5,6 +5,7 @@ mod bulk;
 mod batches;
 mod events;
 mod flags;
+mod isolation;
 mod large;
 mod local_queue;
 mod options;

@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 
 use super::super::backoff::Backoff;
 use super::super::run::{Finished, Outcome};
-use super::write::without_what_is_refused;
+use super::refused::without_what_is_refused;
 use crate::Error;
 
 /// The most jobs that one statement releases.
@@ -121,7 +121,7 @@ impl Entry {
             }
         }
         self.company = Company::Apart;
-        self.finished = without_what_is_refused(self.finished, error);
+        self.finished = without_what_is_refused(self.finished, error, self.tries);
         self.pause(now, if is_slow { LONGEST } else { LONGEST_REFUSED });
         self
     }

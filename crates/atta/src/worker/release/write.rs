@@ -61,7 +61,7 @@ pub(super) async fn write(shared: &Shared, entries: &[Entry], is_apart: bool) ->
         }
     };
     let rows = match shared.use_prepared || is_apart {
-        true => shared.query(client, sql, &parameters).await,
+        true => shared.query_alone(client, sql, &parameters).await,
         false => query_within(shared, client, BEGIN, sql, &parameters).await,
     };
     rows.map(|rows| read_fates(&rows)).map_err(|error| Error::database(doing, error))
@@ -124,31 +124,13 @@ async fn query_within(
     Ok(rows)
 }
 
-/// What the database will not have for its value (a payload that is nested too deeply, a letter that its encoding does not
-/// know) is left out of the next try, or the job would never be released.
-pub(super) fn without_what_is_refused(mut one: Finished, error: &Error) -> Finished {
-    let is_about_values =
-        error.db_code().is_some_and(|code| code.starts_with("22") || code.starts_with("54"));
-    let Outcome::Failed(failure) = &mut one.outcome else { return one };
-    if !is_about_values {
-        return one;
-    }
-    failure.error = match failure.payload.take() {
-        Some(_) => {
-            format!("{}\n(its next payload was not stored: {})", failure.error, error.message()).into()
-        }
-        None => failure.error.replace(|c: char| !c.is_ascii(), "?").into(),
-    };
-    one
-}
-
 /// Gives back what was claimed for us by a statement whose answer was lost, and says how many jobs that were, and how
 /// many others keep locked.
 pub(crate) async fn return_unknown(shared: &Shared, known: &[i64]) -> Result<(usize, usize)> {
     let client = pool::get(&shared.lane_pool, "returning jobs of a lost claim").await?;
     let parameters: [(&(dyn ToSql + Sync), Type); 2] =
         [(&&*shared.worker_id, Type::TEXT), (&known, Type::INT8_ARRAY)];
-    let rows = shared.query(&client, &shared.sql.return_unknown, &parameters).await;
+    let rows = shared.query_alone(&client, &shared.sql.return_unknown, &parameters).await;
     let rows = rows.map_err(|error| Error::database("returning jobs of a lost claim", error))?;
     let (returned, blocked): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.get(1));
     if !returned.is_empty() {

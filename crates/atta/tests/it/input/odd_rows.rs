@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use atta::{
-    Claims, IntoTaskHandlerResult, JobFilter, Retry, RetryPolicy, TaskError, TaskHandler, WorkerContext,
-    WorkerOptions, WorkerUtils,
+    Claims, IntoTaskHandlerResult, JobFilter, JobSpecBuilder, Retry, RetryPolicy, TaskError, TaskHandler,
+    WorkerContext, WorkerOptions, WorkerUtils,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use testkit::{Database, wait_for};
 use tokio_postgres::Client;
 
-use super::super::worker::support::options;
+use super::super::worker::support::{Running, options};
 
 /// What SQL lets in, and what hands that have access can make of it.
 const ODD_ROWS: &str = r#"
@@ -243,4 +243,26 @@ async fn an_error_with_letters_that_the_database_lacks_is_written_without_them()
     let db = Database::encoded("LATIN1").await;
     WorkerUtils::connect(&db.url()).unwrap().migrate().await.unwrap();
     odd_answers_are_written_down(&db, Claims::Durable).await;
+}
+
+/// And it may have others, which stay.
+#[tokio::test]
+async fn letters_of_an_error_that_the_database_has_are_kept() {
+    let db = Database::encoded("LATIN1").await;
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    utils.migrate().await.unwrap();
+    for claims in [Claims::Held, Claims::Durable] {
+        let job = utils.add_raw_job("t", 1, JobSpecBuilder::new().max_attempts(1)).await.unwrap();
+        let options = WorkerOptions::default()
+            .database_url(db.url())
+            .claims(claims)
+            .define_raw_job("t", |_| async { Err::<(), _>("café 😀 ł größer") });
+        let running = Running::start(options).await;
+        let error = wait_for("the error to be written", || async {
+            utils.get_job(job.id()).await.unwrap().and_then(|job| job.last_error().map(str::to_owned))
+        })
+        .await;
+        assert_eq!(error, "café ? ? größer");
+        running.stop().await.unwrap();
+    }
 }

@@ -4,7 +4,7 @@ use testkit::Database;
 use tokio_postgres::Client;
 use tokio_postgres::error::DbError;
 
-use super::support::{add, add_all, all_jobs, names, refusal, refused_add, spec_array};
+use super::support::{add, add_all, all_jobs, names, refusal, refused_add, spec_array, value};
 
 /// The code, a word of the message that says what was given, and one of the hint that says what is allowed.
 fn assert_refused(error: &DbError, code: &str, given: &str, allowed: &str) {
@@ -120,14 +120,22 @@ async fn a_null_among_the_flags_is_22023() {
 }
 
 #[tokio::test]
-async fn a_null_task_identifier_is_23502() {
+async fn a_null_task_identifier_is_refused_with_a_code() {
     let db = Database::migrated().await;
     let client = db.client().await;
     for rest in ["", ", job_key := 'k'", ", job_key := 'k', job_key_mode := 'unsafe_dedupe'"] {
         let error = refused_add(&client, &format!("null{rest}")).await;
-        assert_eq!(error.code().code(), "23502");
-        assert_eq!((error.table(), error.column()), (Some("_private_tasks"), Some("identifier")));
+        assert_refused(&error, "GWBID", "null", "128");
     }
+    for specs in [
+        "null",
+        "null, row('t',null,null,null,null,null,null,null)",
+        "row(null,null,null,null,null,'k',null,null)",
+    ] {
+        let add = format!("select graphile_worker.add_jobs(array[{specs}]::graphile_worker.job_spec[])");
+        assert_refused(&refusal(&client, &add).await, "GWBID", "null", "128");
+    }
+    assert_eq!(value(&client, "select count(*) from graphile_worker.jobs").await, "0");
 }
 
 #[tokio::test]

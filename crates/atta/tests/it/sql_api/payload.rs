@@ -3,7 +3,7 @@
 use testkit::Database;
 use tokio_postgres::Client;
 
-use super::support::{add, add_all, job, refusal};
+use super::support::{add, add_all, job};
 
 /// Adds a second payload over a first one, and returns what is then stored.
 async fn merged(client: &Client, first: &str, second: &str, mode: &str) -> String {
@@ -122,17 +122,32 @@ async fn arrays_of_a_running_or_failed_job_are_not_carried_over() {
     }
 }
 
-/// `jsonb` has no NUL character and no lone surrogate: such arrays can be stored, but not joined.
+/// `jsonb` has no NUL character, no lone surrogate and no huge number: such arrays are joined as texts.
 #[tokio::test]
-async fn arrays_that_cannot_be_joined_are_refused_and_the_first_stays() {
+async fn arrays_that_jsonb_would_refuse_are_joined_as_texts() {
     let db = Database::migrated().await;
-    let client = db.client().await;
-    for odd in ["[\"\\u0000\"]", "[\"\\ud800\"]", "[1e400000]"] {
-        let first = add(&client, &format!("'t', '{odd}', job_key := 'k'")).await;
-        let again = "select graphile_worker.add_job('t', '[1]', job_key := 'k')";
-        let code = refusal(&client, again).await.code().code().to_owned();
-        assert!(["22P05", "22P02", "22003"].contains(&code.as_str()), "{odd}: {code}");
-        assert_eq!(job(&client, first.id).await, Some(first));
-        client.execute("delete from graphile_worker._private_jobs", &[]).await.unwrap();
+    join_odd_arrays(&db.client().await).await;
+}
+
+/// Nor has it a character that the encoding of the database does not have.
+#[tokio::test]
+async fn arrays_with_an_emoji_are_joined_in_a_database_without_it() {
+    let db = Database::encoded("LATIN1").await;
+    let mut client = db.client().await;
+    atta::migrate(&mut client, &atta::Schema::default()).await.unwrap();
+    join_odd_arrays(&client).await;
+}
+
+async fn join_odd_arrays(client: &Client) {
+    let long = format!("\"{}\"", "x".repeat(200_000));
+    for odd in ["\"\\u0000\"", "\"\\ud800\"", "1e400000", "\"\\ud83d\\ude00 é\"", "\"]\"", &long] {
+        for mode in ["replace", "preserve_run_at"] {
+            let both = merged(client, &format!("[{odd}]"), "\n[1] ", mode).await;
+            assert_eq!(both.trim_end(), format!("[{odd}, 1]"));
+            let turned = merged(client, " [1]\t", &format!("[ {odd}]"), mode).await;
+            assert!([format!("[1, {odd}]"), format!(" [1,  {odd}]")].contains(&turned), "{turned}");
+            assert_eq!(merged(client, &format!("[{odd}]"), "[ ]", mode).await, format!("[{odd}]"));
+            assert_eq!(merged(client, "[ ]", &format!("[{odd}]"), mode).await, format!("[{odd}]"));
+        }
     }
 }

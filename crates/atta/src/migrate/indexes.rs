@@ -1,0 +1,154 @@
+//! Our indexes on the table of jobs, and how they are built.
+//!
+//! `create index` blocks all adds while it runs, and before that while it waits for transactions that write to the table. So
+//! the indexes of a table that is not small are built concurrently, before the transaction of the migration: that waits for
+//! old transactions too, but nobody waits for it. A build that is interrupted leaves an invalid index, which is dropped and
+//! built again.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::plan::Step;
+use super::state::State;
+use crate::Schema;
+
+/// A table of up to this many bytes is read in a few milliseconds: there the indexes are part of the transaction.
+const SMALL: i64 = 4 << 20;
+
+/// How often to ask whether another session still builds an index.
+const PAUSE: Duration = Duration::from_millis(500);
+
+pub(super) struct Index {
+    pub(super) name: &'static str,
+    template: &'static str,
+}
+
+pub(super) const INDEXES: [Index; 5] = [
+    Index {
+        name: "_atta_jobs_task_index",
+        template: include_str!("../../sql/migrations/indexes/jobs_task.sql"),
+    },
+    Index {
+        name: "_atta_jobs_flagged_index",
+        template: include_str!("../../sql/migrations/indexes/jobs_flagged.sql"),
+    },
+    Index {
+        name: "_atta_jobs_queue_index",
+        template: include_str!("../../sql/migrations/indexes/jobs_queue.sql"),
+    },
+    Index {
+        name: "_atta_jobs_queued_index",
+        template: include_str!("../../sql/migrations/indexes/jobs_queued.sql"),
+    },
+    Index {
+        name: "_atta_jobs_locked_index",
+        template: include_str!("../../sql/migrations/indexes/jobs_locked.sql"),
+    },
+];
+
+const DROP: &str = include_str!("../../sql/migrations/indexes/drop.sql");
+
+/// Whether the indexes are built outside of a transaction. Up to revision 10 the jobs are copied into a new table, which
+/// nobody else sees before the end of the migration.
+pub(super) fn are_built_concurrently(state: &State) -> bool {
+    state.graphile.newest > Some(10) && state.jobs_bytes > SMALL
+}
+
+/// The statements for the transaction of a migration. There the table has its newest name.
+pub(super) fn within_transaction(state: &State, schema: &Schema) -> Vec<Step> {
+    steps(state, schema, "", "_private_jobs")
+}
+
+/// The statements to run one by one before the transaction of a migration.
+pub(super) fn concurrently(state: &State, schema: &Schema) -> Vec<Step> {
+    steps(state, schema, " concurrently", jobs_table(state))
+}
+
+/// What the table of jobs is called now: at revisions up to 15 it has the name that the view has since.
+fn jobs_table(state: &State) -> &'static str {
+    if state.has("_private_jobs") { "_private_jobs" } else { "jobs" }
+}
+
+fn steps(state: &State, schema: &Schema, concurrently: &str, table: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for index in INDEXES.iter().filter(|index| !state.has(index.name)) {
+        let values = [
+            ("{concurrently}", concurrently.to_owned()),
+            ("{jobs}", format!("{}.{table}", schema.quoted())),
+            ("{index}", index.name.to_owned()),
+        ];
+        let step =
+            |title, template| Step { title, sql: schema.fill_with(template, &values), is_function: false };
+        if state.invalid_indexes.iter().any(|name| name == index.name) {
+            steps.push(step("an index that is invalid goes", DROP));
+        }
+        steps.push(step(index.name, index.template));
+    }
+    steps
+}
+
+/// Whether another session builds an index on the table of jobs: then ours may be among them, and is invalid until it is
+/// done. Waits a while if so; the caller reads the state anew.
+pub(super) async fn wait_for_other_builds(
+    client: &Client,
+    schema: &Schema,
+    state: &State,
+) -> Result<bool, tokio_postgres::Error> {
+    let sql = include_str!("../../sql/queries/read_index_builds.sql");
+    let parameters = [(&schema.name() as _, Type::TEXT), (&jobs_table(state) as _, Type::TEXT)];
+    let is_building = client.query_typed_one(sql, &parameters).await?.get("is_building");
+    if is_building {
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(is_building)
+}
+
+/// Builds the indexes. A time limit of the role must not end that, so it is off meanwhile.
+pub(super) async fn build(client: &Client, steps: &[Step]) -> Result<(), tokio_postgres::Error> {
+    let limits = read_limits(client).await?;
+    if limits.is_set() {
+        set_limits(client, &Limits::none()).await?;
+    }
+    let built = run(client, steps).await;
+    if limits.is_set() {
+        set_limits(client, &limits).await?;
+    }
+    built
+}
+
+async fn run(client: &Client, steps: &[Step]) -> Result<(), tokio_postgres::Error> {
+    for step in steps {
+        tracing::info!(index = step.title, "building an index on the jobs; nobody waits for it");
+        client.batch_execute(&step.sql).await?;
+    }
+    Ok(())
+}
+
+/// The time limits of a session, as settings have them.
+struct Limits {
+    statement: String,
+    lock: String,
+}
+
+impl Limits {
+    fn none() -> Limits {
+        Limits { statement: "0".into(), lock: "0".into() }
+    }
+
+    fn is_set(&self) -> bool {
+        self.statement != "0" || self.lock != "0"
+    }
+}
+
+async fn read_limits(client: &Client) -> Result<Limits, tokio_postgres::Error> {
+    let row = client.query_typed_one(include_str!("../../sql/queries/read_limits.sql"), &[]).await?;
+    Ok(Limits { statement: row.get("statement_timeout"), lock: row.get("lock_timeout") })
+}
+
+async fn set_limits(client: &Client, limits: &Limits) -> Result<(), tokio_postgres::Error> {
+    let sql = include_str!("../../sql/queries/set_limits.sql");
+    let parameters = [(&limits.statement as _, Type::TEXT), (&limits.lock as _, Type::TEXT)];
+    client.query_typed(sql, &parameters).await.map(drop)
+}
