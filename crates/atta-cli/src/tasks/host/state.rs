@@ -197,7 +197,7 @@ mod tests {
     fn job() -> Job {
         let now = "2026-01-01T00:00:00Z";
         serde_json::from_value(serde_json::json!({
-            "id": 1, "task_identifier": "t", "job_queue_id": null, "queue_name": null, "payload": {}, "priority": 0,
+            "id": 1, "task_id": 1, "task_identifier": "t", "job_queue_id": null, "queue_name": null, "payload": {}, "priority": 0,
             "run_at": now, "attempts": 1, "max_attempts": 25, "last_error": null, "created_at": now,
             "updated_at": now, "key": null, "locked_at": null, "locked_by": null, "revision": 0, "flags": null,
         }))
