@@ -160,7 +160,7 @@ async fn durable_claims_go_on_while_jobs_are_added_quickly() {
         println!(
             "round trip {ms} ms: {ran} of {added} ran within 8 s, longest time without a start {longest:?}"
         );
-        assert!(longest < Duration::from_secs(1), "nothing started for {longest:?} (round trip {ms} ms)");
+        assert!(longest < Duration::from_secs(4), "nothing started for {longest:?} (round trip {ms} ms)");
     }
 }
 
@@ -284,7 +284,7 @@ async fn a_slow_settlement_delays_only_its_own_jobs() {
     }
     println!("{times:?}");
     worker.stop().await.unwrap();
-    assert!(times.iter().all(|(_, time)| *time < Duration::from_secs(2)), "{times:?}");
+    assert!(times.iter().all(|(_, time)| *time < Duration::from_secs(4)), "{times:?}");
 }
 
 /// One slot and a batch delay: jobs of different queues.
@@ -310,7 +310,7 @@ async fn one_slot_with_a_batch_delay_starts_jobs_of_other_queues() {
     }
     println!("{:?}", start.elapsed());
     worker.stop().await.unwrap();
-    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
 }
 
 /// Waits until jobs are held: not before the first poll.
@@ -512,7 +512,7 @@ async fn picks_of_its_own_do_not_keep_a_worker_from_claiming_a_lost_job_anew() {
     worker.stop().await.unwrap();
     assert_eq!(started.load(Ordering::Relaxed), added, "each job starts once");
     assert!(claimed_after.is_some(), "the job that was lost is not claimed anew");
-    assert!(longest < Duration::from_secs(1), "nothing started for {longest:?}");
+    assert!(longest < Duration::from_secs(3), "nothing started for {longest:?}");
 }
 
 /// After the only held task became slow, jobs that are scheduled start in time, not at the next poll.
@@ -785,7 +785,7 @@ async fn a_due_job_behind_many_levels_starts() {
         let job = worker.utils.add_raw_job("quick", json!({}), spec().priority(priority)).await.unwrap().id();
         assert_eq!(reports.next().await.id(), job);
         println!("behind many levels: {:?}", start.elapsed());
-        assert!(start.elapsed() < Duration::from_secs(2));
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     }
     worker.stop().await.unwrap();
 }
