@@ -47,6 +47,7 @@ begin
     or add_job.max_attempts < 1
     or (case when pg_catalog.array_ndims(add_job.flags) = 1 then pg_catalog.array_position(add_job.flags, null) end)
       is not null
+    or pg_catalog.octet_length(pg_catalog.array_to_string(add_job.flags, '')) > 65536
   then
     select added.*
     into v_job

@@ -35,6 +35,7 @@ begin
     or spec.max_attempts < 1
     or (case when pg_catalog.array_ndims(spec.flags) = 1 then pg_catalog.array_position(spec.flags, null) end)
       is not null
+    or pg_catalog.octet_length(pg_catalog.array_to_string(spec.flags, '')) > 65536
   limit 1;
   if found then
     if v_wrong.identifier is null then
@@ -64,6 +65,12 @@ begin
         errcode = 'invalid_parameter_value',
         message = 'a flag is null',
         hint = 'Leave it out; flags that are null as a whole are fine.';
+    elsif pg_catalog.octet_length(pg_catalog.array_to_string(v_wrong.flags, '')) > 65536 then
+      raise exception using
+        errcode = 'invalid_parameter_value',
+        message = pg_catalog.format('the flags of a job are too long: %s bytes',
+          pg_catalog.octet_length(pg_catalog.array_to_string(v_wrong.flags, ''))),
+        hint = 'At most 65,536 bytes in all are allowed: workers read the flags of every job that they claim.';
     else
       raise exception using
         errcode = 'GWBJK',

@@ -7,6 +7,9 @@ use super::RawJobSpec;
 use crate::job::{FIRST_TIME, LAST_TIME};
 use crate::{Error, RescheduleJobOptions, Result};
 
+/// The same limit as in `add_jobs.sql`.
+const LONGEST_FLAGS: usize = 65_536;
+
 /// Whether a job can be added, as far as its texts and its time go. The SQL functions refuse the rest, by their codes.
 pub(super) fn check_job(job: &RawJobSpec) -> Result<()> {
     let doing = "adding a job";
@@ -15,6 +18,11 @@ pub(super) fn check_job(job: &RawJobSpec) -> Result<()> {
     check_optional_text(doing, "queue_name", spec.queue_name.as_deref())?;
     check_optional_text(doing, "job_key", spec.job_key.as_deref())?;
     spec.flags.iter().flatten().try_for_each(|flag| check_text(doing, "flags", flag))?;
+    let bytes: usize = spec.flags.iter().flatten().map(String::len).sum();
+    if bytes > LONGEST_FLAGS {
+        return Err(Error::config(format!("{doing}: the flags are too long: {bytes} bytes"))
+            .with_hint("at most 65,536 bytes in all are allowed: workers read the flags of every job"));
+    }
     check_time(doing, "run_at", spec.run_at)
 }
 

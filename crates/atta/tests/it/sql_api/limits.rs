@@ -1,5 +1,6 @@
 //! What is refused, under which code, and what stands right at the limits and is not.
 
+use atta::{JobSpecBuilder, RawJobSpec, WorkerUtils};
 use testkit::Database;
 use tokio_postgres::Client;
 use tokio_postgres::error::DbError;
@@ -117,6 +118,28 @@ async fn a_null_among_the_flags_is_22023() {
         let error = refused_add(&client, &format!("'t', job_key := {key}, flags := array['f', null]")).await;
         assert_eq!(error.code().code(), "22023");
     }
+}
+
+/// Workers read the flags of every job that they claim, so a flag of hundreds of megabytes would stop all of them.
+#[tokio::test]
+async fn flags_of_more_than_65536_bytes_are_refused() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    for flags in ["array[repeat('x', 65537)]", "array[repeat('x', 40000), repeat('y', 30000)]"] {
+        for key in ["null", "'k'"] {
+            let error = refused_add(&client, &format!("'t', job_key := {key}, flags := {flags}")).await;
+            assert_refused(&error, "22023", "bytes", "65,536");
+        }
+    }
+    client
+        .batch_execute("select graphile_worker.add_job('t', flags := array[repeat('x', 65536)])")
+        .await
+        .unwrap();
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    let spec = JobSpecBuilder::new().flags(vec!["x".repeat(40_000), "y".repeat(30_000)]).build();
+    let jobs = [RawJobSpec::new("t", (), spec).unwrap()];
+    let error = utils.insert_raw_jobs(&jobs).await.unwrap_err();
+    assert!(error.to_string().contains("65,536"), "{error}");
 }
 
 #[tokio::test]
