@@ -86,7 +86,13 @@
   }
 
   function sayFailed(run, error) {
-    say({ failed: run, error: errorText(error) });
+    let text;
+    try {
+      text = errorText(error);
+    } catch (fault) {
+      text = `the task failed, and its error can't be read: ${fault?.message}`;
+    }
+    say({ failed: run, error: text });
   }
 
   function cut(text, longest) {
@@ -116,8 +122,8 @@
 
   /** The class of an error and its code, unless it is a plain Error without one. */
   function kindOf(error) {
-    const isVague = !error.name || error.name.toLowerCase() === "error";
-    const name = (isVague && error.constructor?.name) || error.name || "Error";
+    const isVague = !error.name || String(error.name).toLowerCase() === "error";
+    const name = (isVague && error.constructor?.name) || String(error.name || "Error");
     const hasCode = ["string", "number"].includes(typeof error.code);
     if (["Error", "Object"].includes(name) && !hasCode) return "";
     return `\n${name === "Object" ? "Error" : name}` + (hasCode ? `, code: ${error.code}` : "");
@@ -521,17 +527,17 @@
     try {
       const helpers = makeHelpers(run, task, job, payload);
       result = currentRun.run(run, taskFunction, payload, helpers);
+      if (result !== null && typeof result === "object" && typeof result.then === "function") {
+        result.then(
+          (value) => succeed(run, payload, value),
+          (error) => end(run, error),
+        );
+        return;
+      }
     } catch (error) {
       return end(run, error);
     }
-    if (result !== null && typeof result === "object" && typeof result.then === "function") {
-      result.then(
-        (value) => succeed(run, payload, value),
-        (error) => end(run, error),
-      );
-    } else {
-      succeed(run, payload, result);
-    }
+    succeed(run, payload, result);
   }
 
   function succeed(run, payload, value) {
@@ -552,8 +558,13 @@
     });
   }
 
-  const messageOf = (error) =>
-    cut(error && typeof error.message === "string" ? error.message : String(error), LONGEST_ERROR);
+  function messageOf(error) {
+    try {
+      return cut(error && typeof error.message === "string" ? error.message : String(error), LONGEST_ERROR);
+    } catch {
+      return "the item failed, and its error can't be read";
+    }
+  }
 
   function end(run, ...error) {
     forget(run);

@@ -41,7 +41,8 @@ send_lock = threading.Lock()
 
 
 def say(word):
-    outgoing.put(json.dumps(word, default=encode) + "\n")
+    # The worker does not read NaN and Infinity, which are no JSON.
+    outgoing.put(json.dumps(word, default=encode, allow_nan=False) + "\n")
 
 
 def encode(value):
@@ -91,14 +92,20 @@ def cut(text, longest):
 
 
 def message_of(error):
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception as fault:
+        text = f"(its text can't be read: {type(fault).__name__})"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def code_of(error):
     """The SQLSTATE of an error of the database, or whatever else it has for a code."""
     for name in ("sqlstate", "pgcode", "code", "errno"):
-        code = getattr(error, name, None)
+        try:
+            code = getattr(error, name, None)
+        except Exception:
+            continue
         if isinstance(code, (str, int)) and not isinstance(code, bool):
             return code
     return None
@@ -109,7 +116,10 @@ def error_text(error):
     start = error.__traceback__
     while start and start.tb_frame.f_code.co_filename.startswith(("atta-host.py", "<frozen importlib")):
         start = start.tb_next
-    frames = traceback.format_exception(type(error), error, start)
+    try:
+        frames = traceback.format_exception(type(error), error, start)
+    except Exception:
+        frames = traceback.format_tb(start)
     code = code_of(error)
     kind = "" if code is None else f"code: {code}\n"
     return cut(message_of(error) + "\n" + kind + "".join(frames).rstrip(), LONGEST_ERROR)
@@ -609,7 +619,7 @@ class Host:
         if task is None or isinstance(task, Unloaded):
             error = task.error if task else f"no task {word['task']} in this host"
             say({"failed": word["run"], "error": error})
-        elif inspect.iscoroutinefunction(task) or inspect.iscoroutinefunction(getattr(task, "__call__", None)):
+        elif is_coroutine_function(task):
             with self._lock:
                 self._pending.add(word["run"])
                 self._coroutines.add(word["run"])
@@ -642,6 +652,10 @@ class Host:
         context.run(current_run.set, run)
         try:
             result = context.run(call_task, task, payload, Helpers(run, word["task"], word["job"], payload))
+            if inspect.isawaitable(result):
+                if inspect.iscoroutine(result):
+                    result.close()
+                raise TypeError("the task returned a coroutine, which nobody awaits: make it an async function")
         except BaseException as error:
             return self._end(run, error)
         self._succeed(run, payload, result)
@@ -799,6 +813,16 @@ def load_task(identifier, path):
     if not callable(task):
         raise TypeError(f"{path} has no function task: def task(payload, helpers)")
     return task
+
+
+def is_coroutine_function(task):
+    """Also one in a decorator that uses functools.wraps."""
+    known = [task, getattr(task, "__call__", None)]
+    try:
+        known.append(inspect.unwrap(task))
+    except ValueError:
+        pass
+    return any(inspect.iscoroutinefunction(one) for one in known)
 
 
 def call_task(task, payload, helpers):

@@ -138,8 +138,12 @@ impl TasksFolder {
     }
 
     /// Runs the jobs that are due. If a host dies meanwhile, its jobs wait until it is ready again.
+    /// A shutdown ends the wait.
     pub(crate) async fn run_once(&self, worker: &Worker) -> Result<(), Failure> {
-        self.loaded().await;
+        let shutdown = worker.handle().shutdown_token();
+        if shutdown.run_until_cancelled(self.loaded()).await.is_none() {
+            return Ok(());
+        }
         loop {
             let before = self.deaths();
             worker.run_once().await?;
@@ -147,7 +151,8 @@ impl TasksFolder {
                 return Ok(());
             }
             for host in &self.hosts {
-                host.come_back().await.map_err(|error| {
+                let Some(back) = shutdown.run_until_cancelled(host.come_back()).await else { return Ok(()) };
+                back.map_err(|error| {
                     Failure::new(error).with_hint("jobs of its tasks are left, and have lost no attempt")
                 })?;
             }

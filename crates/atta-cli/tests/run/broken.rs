@@ -2,7 +2,7 @@
 
 use testkit::{Database, Signal, wait_for};
 
-use crate::{Folder, add, jobs};
+use crate::{Folder, add, jobs, wait_for_file};
 
 fn folder_with_broken_tasks() -> Folder {
     let folder = Folder::with_hello();
@@ -71,4 +71,16 @@ async fn files_whose_names_are_no_identifiers_are_reported() {
         assert!(line.is_some_and(|line| line.contains("WARN")), "{name}: {}", once.err);
     }
     assert!(!once.err.contains("hidden") && !once.err.contains("backup"), "{}", once.err);
+}
+
+/// A single run waits for its hosts, and a signal ends the wait.
+#[tokio::test]
+async fn a_signal_ends_a_single_run_that_waits_for_a_host() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    folder.write("tasks/never.py", "import time\nopen('loading', 'w').close()\ntime.sleep(10000)\n");
+    let words = ["--once", "--allow-broken-tasks", "-c", &db.url()];
+    let mut worker = folder.start("log", &mut folder.command(&words));
+    wait_for_file(&folder.path.join("loading"), true).await;
+    worker.process.signal(Signal::Terminate);
+    assert!(worker.code().await.is_some(), "it ended by itself: {}", worker.log());
 }

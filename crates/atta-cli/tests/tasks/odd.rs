@@ -79,3 +79,58 @@ async fn an_error_with_half_a_letter_fails_the_job_all_the_same() {
         assert!(error.starts_with(begin), "{begin}: {:?}", &error[..error.len().min(200)]);
     }
 }
+
+/// An answer to a run is always sent, whatever the task throws or returns. Without one, the job would run for ever.
+#[tokio::test]
+async fn errors_and_results_that_cannot_be_read_fail_their_jobs() {
+    let (db, client) = database().await;
+    let no_text = "class Odd(Exception):\n    code = property(lambda self: 1 / 0)\n    def __str__(self):\n        \
+                   return self.nothing\n\n";
+    let folder = Folder::new()
+        .file("a.js", "module.exports = () => { const e = new Error('x'); e.name = 42; throw e; };")
+        .file("b.js", "module.exports = async () => { const e = new Error('x'); e.name = Symbol('s'); throw e; };")
+        .file(
+            "c.js",
+            "module.exports = () => { throw Object.defineProperty(new Error(), 'message', { get() { throw 1; } }); };",
+        )
+        .file("d.js", "module.exports = async (p) => p.map(() => Promise.reject(Object.create(null)));")
+        .file("e.js", "module.exports = () => ({ get then() { throw new Error('no then'); } });")
+        .file("f.py", &format!("{no_text}def task(payload, helpers):\n    raise Odd()\n"))
+        .file("g.py", &format!("{no_text}async def task(payload, helpers):\n    raise Odd()\n"))
+        .file("h.py", &format!("{no_text}def task(payload, helpers):\n    return [Odd() for _ in payload]\n"))
+        .file("i.py", "def task(payload, helpers):\n    helpers.add_job('none', {'v': float('nan')})\n")
+        .file("j.py", "async def task(payload, helpers):\n    await helpers.add_job('none', {'v': float('inf')})\n")
+        .file("k.py", "async def work():\n    pass\n\ndef task(payload, helpers):\n    return work()\n");
+    for task in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"] {
+        add(&client, task, "[1]").await;
+    }
+    let run = tokio::time::timeout(testkit::DEADLINE, run_once(&db, &folder)).await;
+    let errors = errors(&client).await;
+    assert!(run.is_ok(), "a job has no answer: {errors:?}");
+    assert!(errors.len() == 11 && errors.iter().all(|error| error != "none"), "{errors:?}");
+}
+
+/// A decorator hides that the function is a coroutine.
+#[tokio::test]
+async fn a_coroutine_in_a_decorator_is_awaited() {
+    let (db, client) = database().await;
+    let python = "import asyncio
+import functools
+
+def decorated(function):
+    @functools.wraps(function)
+    def call(*arguments):
+        return function(*arguments)
+    return call
+
+@decorated
+async def task(payload, helpers):
+    await asyncio.sleep(0)
+    await helpers.add_job('another')
+";
+    let folder = Folder::new().file("deco.py", python);
+    add(&client, "deco", "{}").await;
+    run_once(&db, &folder).await;
+    let sql = "select string_agg(task_identifier, ',') from graphile_worker.jobs";
+    assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, &str>(0), "another");
+}

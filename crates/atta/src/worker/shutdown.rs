@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use super::plan::Plan;
@@ -45,6 +46,11 @@ impl WorkerHandle {
     /// Asks the worker to end now: jobs that run are dropped and given back.
     pub fn abort(&self) {
         abort(&self.shared, "asked for by the application, at once");
+    }
+
+    /// Fires when the worker is asked to end. To cancel it ends nothing.
+    pub fn shutdown_token(&self) -> CancellationToken {
+        self.shared.stop.child_token()
     }
 
     /// The worker's name.

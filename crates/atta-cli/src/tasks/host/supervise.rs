@@ -92,7 +92,8 @@ impl Shared {
             let host = self.program.name.as_str();
             tracing::warn!(
                 host,
-                "the host is still not ready; its jobs are not claimed until it has loaded its tasks"
+                "the host is still not ready: its jobs are not claimed until it has loaded its tasks, and a worker that has not \
+                 started waits for it"
             );
         }
     }
