@@ -290,10 +290,12 @@ async fn a_killer_among_good_jobs_ends_as_permanently_failed_and_they_all_comple
     let ledger = Ledger::make(&db).await;
     let utils = atta::WorkerUtils::connect(&db.url()).unwrap();
     let good = || RawJobSpec::new("work", json!({ "silent": true }), JobSpec::default()).unwrap();
-    let mut specs: Vec<RawJobSpec> = (0..10_000).map(|_| good()).collect();
+    // After two deaths jobs are claimed durably, a few at a time. Behind a pooler each of these claims is planned anew.
+    let count = if std::env::var_os("ATTA_TEST_POOLER").is_some() { 1_000 } else { 10_000 };
+    let mut specs: Vec<RawJobSpec> = (0..count).map(|_| good()).collect();
     let killer = JobSpecBuilder::new().max_attempts(2).build();
-    specs.insert(5000, RawJobSpec::new("work", json!({ "kills": true }), killer).unwrap());
-    let killer = utils.add_raw_jobs(&specs).await.unwrap()[5000].id();
+    specs.insert(count / 2, RawJobSpec::new("work", json!({ "kills": true }), killer).unwrap());
+    let killer = utils.add_raw_jobs(&specs).await.unwrap()[count / 2].id();
     let setup = Setup { slots: 4, threshold: Duration::from_secs(1), ..Setup::new(&db) };
     let mut process = setup.spawn();
     let job = wait_for("the killer to be given up", || {
@@ -312,7 +314,7 @@ async fn a_killer_among_good_jobs_ends_as_permanently_failed_and_they_all_comple
     let left = utils.list_jobs(&JobFilter::default()).await.unwrap();
     assert!(left.iter().all(|job| job.id() == killer), "none of the good ones failed");
     println!(
-        "10,000 jobs completed beside one that killed its worker {} times",
+        "{count} jobs completed beside one that killed its worker {} times",
         ledger.runs_of(killer).await.len()
     );
 }
