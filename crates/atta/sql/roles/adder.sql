@@ -38,11 +38,11 @@ begin
 end
 $atta$;
 
--- An error that goes to an adder has a code, a message and a hint, and nothing that quotes what is stored or the owner's
+-- An error that the role that adds gets has a code, a message and a hint, and nothing that quotes what is stored or the owner's
 -- statements: neither a detail nor the context of the statement that failed. The owner finds those in the server's log. So
 -- each function below ends with the same handler: code, message and hint pass if the functions of the schema themselves
 -- raised them, or a trigger by a plain RAISE, or if the server did and its message has no value in it (time limits, locks,
--- serialization). Client messages are off meanwhile, or the adder could ask for the log lines by client_min_messages.
+-- serialization). Client messages are off meanwhile, or that role could ask for the log lines by client_min_messages.
 create or replace function {add_schema}.add_job(
   identifier text,
   payload json default null,

@@ -75,7 +75,7 @@ pub(crate) struct Claimed {
     pub(crate) has_forbidden: bool,
 }
 
-/// So many jobs with flags, of each task and priority, a claim reads that does not read all of them.
+/// How many jobs with flags a claim reads of each task and priority, unless it reads all of them.
 const FLAGGED_AT_ONCE: i64 = 1000;
 
 /// Claims due jobs durably: queued ones of all tasks, and of some tasks also those without a queue.

@@ -1,4 +1,4 @@
-//! Lanes: errands to the database, a few of which are on their way at a time. They act, and the owner decides.
+//! Lanes: connections that claim, a few of which are busy at a time. They act, and the owner decides.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) const LANES: usize = DURABLE_LANES + HOLDING_LANES + SLOW_LANES;
 pub(super) type Times = HashMap<i64, DateTime<Utc>>;
 
 /// What a lane came back with.
-pub(super) enum Errand {
+pub(super) enum LaneResult {
     /// A durable claim.
     Durable { wanted: Claimable, claimed: Result<Claimed> },
     /// How many jobs were picked and settled. If the connection was lost, they are left to be claimed anew.
@@ -71,12 +71,12 @@ pub(super) async fn claim_durably(
     shared: Arc<Shared>,
     wanted: Claimable,
     news: mpsc::Sender<News>,
-) -> Errand {
+) -> LaneResult {
     let claimed = match pool::get(&shared.lane_pool, "claiming jobs").await {
         Ok(client) => claim_jobs(&shared, &client, &wanted, &news).await,
         Err(error) => Err(error),
     };
-    Errand::Durable { wanted, claimed }
+    LaneResult::Durable { wanted, claimed }
 }
 
 /// Opens the connections that the first claims need, all at once, so that no job waits for them.
@@ -86,16 +86,16 @@ pub(super) async fn warm_up(lane_pool: &deadpool_postgres::Pool) -> Result<()> {
 }
 
 /// Clears up what a claim in doubt may have taken.
-pub(super) async fn clear_up(shared: Arc<Shared>, known: Vec<i64>) -> Errand {
-    Errand::ClearedUp(release::return_unknown(&shared, &known).await)
+pub(super) async fn clear_up(shared: Arc<Shared>, known: Vec<i64>) -> LaneResult {
+    LaneResult::ClearedUp(release::return_unknown(&shared, &known).await)
 }
 
 /// Renews the locks of running jobs. Tries until the reply arrives: without it the times of the claims are unknown.
-pub(super) async fn refresh(shared: Arc<Shared>, ids: Vec<i64>) -> Errand {
+pub(super) async fn refresh(shared: Arc<Shared>, ids: Vec<i64>) -> LaneResult {
     let mut backoff = Backoff::default();
     loop {
         match renew(&shared, &ids).await {
-            Ok(times) => return Errand::Refreshed(times),
+            Ok(times) => return LaneResult::Refreshed(times),
             Err(error) if backoff.tries() == 0 => {
                 tracing::warn!(%error, "could not renew the locks of running jobs, trying again");
             }
@@ -103,7 +103,7 @@ pub(super) async fn refresh(shared: Arc<Shared>, ids: Vec<i64>) -> Errand {
         }
         tokio::select! {
             () = tokio::time::sleep(backoff.next()) => {}
-            () = shared.leave.cancelled() => return Errand::Refreshed(Times::new()),
+            () = shared.leave.cancelled() => return LaneResult::Refreshed(Times::new()),
         }
     }
 }

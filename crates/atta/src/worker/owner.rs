@@ -27,7 +27,7 @@ use super::backoff::Backoff;
 use super::batches::{Batch, Batches, Kept, Known};
 use super::claim::{Claimable, Claimed, Level};
 use super::hold::{self, Durations, News, Picked, Settlement, Size, Wanted};
-use super::lanes::{self, DURABLE_LANES, Errand, HOLDING_LANES, Left, SLOW, SLOW_LANES, Times};
+use super::lanes::{self, DURABLE_LANES, HOLDING_LANES, LaneResult, Left, SLOW, SLOW_LANES, Times};
 use super::plan::Plan;
 use super::promote;
 use super::release::{Releases, Report};
@@ -147,7 +147,7 @@ pub(super) struct Owner {
     list: Arc<RunList>,
     finished: mpsc::Receiver<Vec<Finished>>,
     slots: JoinSet<()>,
-    lanes: JoinSet<Errand>,
+    lanes: JoinSet<LaneResult>,
     durable: Source,
     /// Every due job that is claimed durably and is more urgent than this has been claimed, as far as is known.
     durable_known_to: Order,
@@ -328,7 +328,7 @@ impl Owner {
             let timer = self.next_timer(now);
             let hooks_are_behind = self.shared.hook_backlog.is_full();
             tokio::select! {
-                Some(errand) = self.lanes.join_next() => self.on_errand(errand),
+                Some(result) = self.lanes.join_next() => self.on_lane_result(result),
                 Some(finished) = self.finished.recv() => self.on_finished(finished),
                 Some(news) = self.news.recv() => self.on_news(news),
                 Some(report) = self.releases.report() => self.on_released(report),
@@ -525,7 +525,7 @@ impl Owner {
         self.lanes.spawn(async move {
             let mut left = Left::default();
             let picked = hold::hold(&shared, wanted, &news, &mut left).await;
-            Errand::Held { lane, picked, left }
+            LaneResult::Held { lane, picked, left }
         });
     }
 
@@ -624,9 +624,9 @@ impl Owner {
         self.list.last_durable().filter(|_| has_room)
     }
 
-    fn on_errand(&mut self, errand: Result<Errand, tokio::task::JoinError>) {
-        match errand {
-            Ok(Errand::Durable { wanted, claimed }) => {
+    fn on_lane_result(&mut self, result: Result<LaneResult, tokio::task::JoinError>) {
+        match result {
+            Ok(LaneResult::Durable { wanted, claimed }) => {
                 self.durable.away -= 1;
                 self.reserved -= wanted.count;
                 let index = self.durable_in_flight.iter().position(|sent_at| *sent_at == wanted.sent_at);
@@ -639,7 +639,7 @@ impl Owner {
                     Err(error) => self.on_claim_error(error, Claims::Durable),
                 }
             }
-            Ok(Errand::Held { lane, picked, left }) => {
+            Ok(LaneResult::Held { lane, picked, left }) => {
                 self.held.away -= 1;
                 // What this lane has reported comes first.
                 while let Ok(news) = self.news.try_recv() {
@@ -652,13 +652,13 @@ impl Owner {
                     Err(error) => self.on_claim_error(error, Claims::Held),
                 }
             }
-            Ok(Errand::Promoted { lane, left }) => {
+            Ok(LaneResult::Promoted { lane, left }) => {
                 self.promoting -= 1;
                 self.on_left(lane, left);
             }
-            Ok(Errand::ClearedUp(Ok((found, blocked)))) => self.on_cleared_up(found, blocked),
-            Ok(Errand::ClearedUp(Err(error))) => self.on_claim_error(error, Claims::Durable),
-            Ok(Errand::Refreshed(times)) => self.on_refreshed(times),
+            Ok(LaneResult::ClearedUp(Ok((found, blocked)))) => self.on_cleared_up(found, blocked),
+            Ok(LaneResult::ClearedUp(Err(error))) => self.on_claim_error(error, Claims::Durable),
+            Ok(LaneResult::Refreshed(times)) => self.on_refreshed(times),
             // Nothing in a lane panics; if it does, nobody knows what it had claimed.
             Err(error) => {
                 self.doubt = Doubt::Now;

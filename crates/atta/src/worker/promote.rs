@@ -12,7 +12,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::backoff::Backoff;
 use super::hold::Settlement;
-use super::lanes::{Errand, Left, Times};
+use super::lanes::{LaneResult, Left, Times};
 use super::run::{Finished, Outcome};
 use super::{Shared, release};
 use crate::db::pool;
@@ -42,17 +42,17 @@ impl Unsettled {
 
 /// Claims jobs of this lane anew. Comes back with those that are ours, and with those that another transaction keeps
 /// locked, to be tried again.
-pub(super) async fn promote(shared: Arc<Shared>, lane: u64, mut unsettled: Unsettled) -> Errand {
+pub(super) async fn promote(shared: Arc<Shared>, lane: u64, mut unsettled: Unsettled) -> LaneResult {
     let jobs = unsettled.jobs();
     loop {
         if unsettled.backoff.tries() > 0 {
             tokio::select! {
                 () = tokio::time::sleep(unsettled.backoff.next()) => {}
-                () = shared.leave.cancelled() => return Errand::Promoted { lane, left: Left::default() },
+                () = shared.leave.cancelled() => return LaneResult::Promoted { lane, left: Left::default() },
             }
         }
         match claim_untouched(&shared, &jobs).await {
-            Ok(claimed) => return Errand::Promoted { lane, left: split(&shared, unsettled, claimed) },
+            Ok(claimed) => return LaneResult::Promoted { lane, left: split(&shared, unsettled, claimed) },
             Err(error) => {
                 if unsettled.backoff.tries() == 0 {
                     tracing::warn!(%error, jobs = jobs.len(), "could not claim lost jobs anew, trying again");

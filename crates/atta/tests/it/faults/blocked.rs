@@ -297,3 +297,62 @@ async fn jobs_start_while_all_held_batches_take_long_to_commit() {
     it.counted("all to be released", JOBS, 0).await;
     it.worker.stop().await.unwrap();
 }
+
+/// Each statement that ends claims of jobs that were run. Those of failures and returns have more parameters than these three.
+const RELEASES: &[(&str, &str)] = &[
+    ("complete_claimed", include_str!("../../../sql/queries/complete_claimed.sql")),
+    ("complete_many_claimed", include_str!("../../../sql/queries/complete_many_claimed.sql")),
+    ("complete_claimed_queued", include_str!("../../../sql/queries/complete_claimed_queued.sql")),
+    ("fail_claimed", include_str!("../../../sql/queries/fail_claimed.sql")),
+    ("return_claimed", include_str!("../../../sql/queries/return_claimed.sql")),
+];
+
+/// Waits while somebody holds the advisory lock 1, and then returns its argument.
+const AT_GATE: &str = "create function public.at_gate(worker text) returns text as $$
+    begin
+        perform pg_advisory_lock_shared(1);
+        perform pg_advisory_unlock_shared(1);
+        return worker;
+    end $$ language plpgsql volatile";
+
+#[tokio::test]
+async fn a_job_whose_row_changes_during_its_release_is_still_the_workers() {
+    let db = Database::migrated().await;
+    let (client, other) = (db.client().await, db.client().await);
+    client.batch_execute(AT_GATE).await.unwrap();
+    for (name, sql) in RELEASES {
+        let add = "select graphile_worker.add_job('task', job_key => $1)";
+        client.query(add, &[name]).await.unwrap();
+        let claim = "update graphile_worker._private_jobs set locked_by = 'w', locked_at = now()
+                     where key = $1 returning id, locked_at::text";
+        let claimed = client.query_one(claim, &[name]).await.unwrap();
+        let (id, locked_at): (i64, String) = (claimed.get(0), claimed.get(1));
+        // The statement has its snapshot, and has not come to the row yet.
+        let sql = sql
+            .replace("{schema}", "graphile_worker")
+            .replace("$1::text", "public.at_gate('w')")
+            .replace("$2::bigint[]", &format!("array[{id}::bigint]"))
+            .replace("$3::timestamptz[]", &format!("array['{locked_at}'::timestamptz]"))
+            .replace("$4::integer[]", "array[null::integer]")
+            .replace("$5::float8", "0::float8")
+            .replace("$5::text[]", "array['error'::text]")
+            .replace("$6::text[]", "array[null::text]")
+            .replace("$7::float8[]", "array[null::float8]")
+            .replace("$8::timestamptz[]", "array[null::timestamptz]")
+            .replace("$9::boolean[]", "array[false]");
+        other.batch_execute("select pg_advisory_lock(1)").await.unwrap();
+        let changed = async {
+            wait_for("the release to be at the gate", || async {
+                let waits = "select from pg_locks where locktype = 'advisory' and not granted";
+                (!other.query(waits, &[]).await.unwrap().is_empty()).then_some(())
+            })
+            .await;
+            other.query(add, &[name]).await.unwrap();
+            other.batch_execute("select pg_advisory_unlock(1)").await.unwrap();
+        };
+        let (rows, ()) = tokio::join!(client.query(&sql, &[]), changed);
+        let rows = rows.unwrap();
+        assert_eq!(rows.len(), 1, "{name}: the release says what became of its job");
+        assert_eq!(rows[0].get::<_, i64>(0), id, "{name}");
+    }
+}

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use atta::{Claims, JobSpecBuilder, LocalQueueConfig, WorkerContext, WorkerUtils};
+use futures_util::future::BoxFuture;
 use serde_json::json;
 use testkit::{Database, Proxy, wait_for};
 use tokio::sync::Semaphore;
+use tokio_postgres::Client;
 
 use crate::worker::support::{Reports, Running, claims, options, wait_until_empty};
 
@@ -71,13 +73,8 @@ async fn run_once_ends_after_its_only_task_became_slow_later() {
 async fn one_slot_goes_on_after_its_queued_job_was_unlocked_and_claimed_again() {
     let db = Database::migrated().await;
     let client = db.client().await;
-    let gate = Arc::new(Semaphore::new(0));
-    let opened = gate.clone();
-    let mut reports = Reports::new();
-    let gated = reports.task(move |_: WorkerContext| {
-        let opened = opened.clone();
-        async move { opened.acquire().await.unwrap().forget() }
-    });
+    let (gate, mut reports) = (Arc::new(Semaphore::new(0)), Reports::new());
+    let gated = reports.task(wait_for_permit(&gate));
     let options = options(&db)
         .concurrency(1)
         .local_queue(LocalQueueConfig::new(4))
@@ -323,6 +320,28 @@ async fn until_held(utils: &WorkerUtils, reports: &mut Reports) {
     }
 }
 
+/// A task that waits for a permit.
+fn wait_for_permit(
+    gate: &Arc<Semaphore>,
+) -> impl Fn(WorkerContext) -> BoxFuture<'static, ()> + Send + Sync + 'static {
+    let gate = gate.clone();
+    move |_| {
+        let gate = gate.clone();
+        Box::pin(async move { gate.acquire().await.unwrap().forget() })
+    }
+}
+
+/// Waits until a job of the task `gated` is held and runs, and ends the connection that holds it.
+async fn begin_and_lose(client: &Client, utils: &WorkerUtils, reports: &mut Reports) -> i64 {
+    until_held(utils, reports).await;
+    let id = utils.add_raw_job("gated", json!({}), spec()).await.unwrap().id();
+    assert_eq!(reports.next().await.id(), id);
+    let sql = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+               where datname = current_database() and state = 'idle in transaction'";
+    assert!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) >= 1);
+    id
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn held_claims_go_on_while_jobs_are_added_quickly() {
     for ms in [2, 10, 30] {
@@ -341,13 +360,8 @@ async fn a_lost_claim_is_cleared_up_while_a_lost_job_is_blocked() {
     let db = Database::migrated().await;
     let (proxy, url) = Proxy::before(&db.direct_url());
     let (client, locker) = (db.client().await, db.client().await);
-    let gate = Arc::new(Semaphore::new(0));
-    let opened = gate.clone();
-    let mut reports = Reports::new();
-    let gated = reports.task(move |_: WorkerContext| {
-        let opened = opened.clone();
-        async move { opened.acquire().await.unwrap().forget() }
-    });
+    let (gate, mut reports) = (Arc::new(Semaphore::new(0)), Reports::new());
+    let gated = reports.task(wait_for_permit(&gate));
     let options = options(&db)
         .database_url(url)
         .claims(Claims::Held)
@@ -357,19 +371,7 @@ async fn a_lost_claim_is_cleared_up_while_a_lost_job_is_blocked() {
         .define_raw_job("quick", reports.task(|_| async {}));
     let worker = Running::start(options).await;
     let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
-    until_held(&direct, &mut reports).await;
-    let id = direct.add_raw_job("gated", json!({}), spec()).await.unwrap().id();
-    assert_eq!(reports.next().await.id(), id);
-    let terminated: i64 = client
-        .query_one(
-            "select count(pg_terminate_backend(pid)) from pg_stat_activity
-             where datname = current_database() and state = 'idle in transaction'",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
-    assert!(terminated >= 1);
+    let id = begin_and_lose(&client, &direct, &mut reports).await;
     locker.batch_execute("begin").await.unwrap();
     locker
         .execute("select from graphile_worker._private_jobs where id = $1 for update", &[&id])
@@ -402,13 +404,8 @@ async fn a_lost_claim_is_cleared_up_while_a_lost_job_is_blocked() {
 async fn a_lost_job_that_has_ended_has_no_slot() {
     let db = Database::migrated().await;
     let (client, locker) = (db.client().await, db.client().await);
-    let gate = Arc::new(Semaphore::new(0));
-    let opened = gate.clone();
-    let mut reports = Reports::new();
-    let gated = reports.task(move |_: WorkerContext| {
-        let opened = opened.clone();
-        async move { opened.acquire().await.unwrap().forget() }
-    });
+    let (gate, mut reports) = (Arc::new(Semaphore::new(0)), Reports::new());
+    let gated = reports.task(wait_for_permit(&gate));
     let options = options(&db)
         .concurrency(1)
         .claims(Claims::Held)
@@ -418,19 +415,7 @@ async fn a_lost_job_that_has_ended_has_no_slot() {
         .define_raw_job("quick", reports.task(|_| async {}));
     let worker = Running::start(options).await;
     let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
-    until_held(&direct, &mut reports).await;
-    let id = direct.add_raw_job("gated", json!({}), spec()).await.unwrap().id();
-    assert_eq!(reports.next().await.id(), id);
-    let terminated: i64 = client
-        .query_one(
-            "select count(pg_terminate_backend(pid)) from pg_stat_activity
-             where datname = current_database() and state = 'idle in transaction'",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
-    assert!(terminated >= 1);
+    let id = begin_and_lose(&client, &direct, &mut reports).await;
     locker.batch_execute("begin").await.unwrap();
     locker
         .execute("select from graphile_worker._private_jobs where id = $1 for update", &[&id])
@@ -456,13 +441,8 @@ async fn picks_of_its_own_do_not_keep_a_worker_from_claiming_a_lost_job_anew() {
     }
     let db = Database::migrated().await;
     let client = db.client().await;
-    let gate = Arc::new(Semaphore::new(0));
-    let opened = gate.clone();
-    let mut reports = Reports::new();
-    let gated = reports.task(move |_: WorkerContext| {
-        let opened = opened.clone();
-        async move { opened.acquire().await.unwrap().forget() }
-    });
+    let (gate, mut reports) = (Arc::new(Semaphore::new(0)), Reports::new());
+    let gated = reports.task(wait_for_permit(&gate));
     let started = Arc::new(AtomicUsize::new(0));
     let counted = started.clone();
     let quick = move |_: WorkerContext| {
@@ -477,19 +457,7 @@ async fn picks_of_its_own_do_not_keep_a_worker_from_claiming_a_lost_job_anew() {
         .define_raw_job("quick", reports.task(|_| async {}));
     let worker = Running::start(options).await;
     let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
-    until_held(&direct, &mut reports).await;
-    let lost = direct.add_raw_job("gated", json!({}), spec()).await.unwrap().id();
-    assert_eq!(reports.next().await.id(), lost);
-    let terminated: i64 = client
-        .query_one(
-            "select count(pg_terminate_backend(pid)) from pg_stat_activity
-             where datname = current_database() and state = 'idle in transaction'",
-            &[],
-        )
-        .await
-        .unwrap()
-        .get(0);
-    assert!(terminated >= 1);
+    let lost = begin_and_lose(&client, &direct, &mut reports).await;
     let (adder, start) = (direct.clone(), Instant::now());
     let (mut added, mut claimed_after) = (0, None);
     let sql = "select locked_by is not null from graphile_worker._private_jobs where id = $1";
