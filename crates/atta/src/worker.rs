@@ -18,6 +18,7 @@ mod lanes;
 mod claim;
 mod hold;
 mod promote;
+mod unreadable;
 mod scan;
 mod batches;
 mod slots;

@@ -8,6 +8,9 @@
 -- claim that reads all of them takes as long as there are many.
 -- $11 and $12 the task and priority of all jobs without a queue, as far as is known, or nulls; $13 and $14 the run_at and id up
 -- to which they were claimed, or nulls. Completed jobs stay in the index until a vacuum: with this, they are not read again.
+-- $15 whether to look ahead. If all jobs that it takes are of one task and priority, without queues and flags, and as many as
+-- were wanted, each row has the run_at and id of the last of them, and, if it looks ahead, of the last of as many jobs that
+-- follow. So the next two claims can each have jobs of their own.
 -- Locks the queues and jobs that it takes and skips those that are locked; never waits.
 -- Jobs without a queue: goes from priority to priority along _atta_jobs_task_index and _atta_jobs_flagged_index, and reads the
 -- first due jobs of each task, until there are enough. If only one task has jobs, of one priority and without flags, it locks
@@ -460,6 +463,33 @@ with recursive task as materialized (
   from queued
   order by priority, run_at, id
   limit $5::bigint
+), last as materialized (
+  select taken.run_at, taken.id
+  from taken
+  where exists (select from single)
+    and (select pg_catalog.count(*) = $5::bigint and pg_catalog.count(taken.queue_id) = 0 from taken)
+  order by taken.run_at desc, taken.id desc
+  limit 1
+), ahead as materialized (
+  select job.run_at, job.id
+  from single
+  cross join last
+  cross join lateral (
+    select job.run_at, job.id
+    from {schema}._private_jobs as job
+    where job.locked_at is null
+      and job.attempts < job.max_attempts
+      and job.job_queue_id is null
+      and job.flags is null
+      and job.task_id = single.task_id
+      and job.priority = single.priority
+      and (job.run_at, job.id) > (last.run_at, last.id)
+      and job.run_at <= coalesce($4::timestamptz, pg_catalog.now())
+    order by job.run_at, job.id
+    limit 1
+    offset $5::bigint - 1
+  ) as job
+  where $15::boolean
 ), locked_queue as (
   update {schema}._private_job_queues as queue
   set locked_by = $1::text, locked_at = coalesce($4::timestamptz, pg_catalog.now())
@@ -494,4 +524,8 @@ returning
   job.job_queue_id,
   taken.queue_name,
   job.locked_at,
-  job.locked_by
+  job.locked_by,
+  (select greatest(last.run_at, timestamptz '0001-01-01 00:00:00Z') from last) as last_run_at,
+  (select last.id from last) as last_id,
+  (select greatest(ahead.run_at, timestamptz '0001-01-01 00:00:00Z') from ahead) as ahead_run_at,
+  (select ahead.id from ahead) as ahead_id

@@ -12,6 +12,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use super::Shared;
 use super::hold::{MANY, News};
 use super::scan::{LevelRequest, Request};
+use super::unreadable::is_unreadable;
 use crate::job::{Flags, LAST_TIME, Order, Place, StoredTime};
 use crate::{Error, Job, Result};
 
@@ -29,6 +30,8 @@ pub(crate) struct Claimable {
     pub(crate) bytes: usize,
     /// Reads all jobs with flags, also if most of them are forbidden.
     pub(crate) reads_all_flagged: bool,
+    /// Whether to look beyond what is claimed, so that the next two claims can be sent together.
+    pub(crate) looks_ahead: bool,
     /// The task and priority of all jobs without a queue, as far as is known.
     pub(crate) level: Option<Level>,
     /// The owner's count of what it had to forget, when this was sent.
@@ -36,29 +39,48 @@ pub(crate) struct Claimable {
     pub(crate) sent_at: Instant,
 }
 
+impl Claimable {
+    /// Whether this asks for jobs that an earlier claim has seen, and for none beyond them.
+    pub(crate) fn is_of_seen(&self) -> bool {
+        self.level.as_ref().is_some_and(|level| level.ahead.is_some())
+    }
+
+    fn end(&self) -> Order {
+        let Some(level) = &self.level else { return self.before };
+        level.ahead.map_or(self.before, |((run_at, id), _)| (level.priority, run_at, id + 1))
+    }
+}
+
+/// A run_at and an id: up to where jobs of one task and priority were claimed.
+pub(crate) type Position = (DateTime<Utc>, i64);
+
 /// The jobs of one task and priority, without queues and flags.
 #[derive(Clone, Debug)]
 pub(crate) struct Level {
     pub(crate) task_identifier: Arc<str>,
     pub(crate) priority: i16,
-    /// Those up to this run_at and id were claimed. None: a claim reads them from the start.
-    pub(crate) position: Option<(DateTime<Utc>, i64)>,
+    /// Those up to here were claimed. None: a claim reads them from the start.
+    pub(crate) position: Option<Position>,
+    /// So many jobs after the position end here. A claim of those can be under way together with one of what follows.
+    pub(crate) ahead: Option<(Position, usize)>,
 }
 
 impl Level {
-    /// The level of these jobs, if they all are of one, and the position after them.
-    pub(crate) fn of(jobs: &[Job]) -> Option<Level> {
-        let last = jobs.last()?;
-        let is_same = |job: &Job| {
-            job.task_identifier == last.task_identifier
-                && (job.priority, job.job_queue_id) == (last.priority, None)
-                && job.flags.is_none()
+    pub(crate) fn is_same(&self, other: &Level) -> bool {
+        (&self.task_identifier, self.priority) == (&other.task_identifier, other.priority)
+    }
+
+    /// The level of what a claim took, and what it saw beyond that, if it brought as much as it asked for, of one level only.
+    fn of(rows: &[Row]) -> Result<Option<Level>, tokio_postgres::Error> {
+        let Some(row) = rows.first() else { return Ok(None) };
+        let read = |column: usize| -> Result<Option<Position>, tokio_postgres::Error> {
+            let (run_at, id): (Option<DateTime<Utc>>, _) = (row.try_get(column)?, row.try_get(column + 1)?);
+            Ok(run_at.zip(id))
         };
-        jobs.iter().all(is_same).then(|| Level {
-            task_identifier: last.task_identifier.clone(),
-            priority: last.priority,
-            position: Some((last.run_at, last.id)),
-        })
+        let Some(last) = read(COLUMNS + 5)? else { return Ok(None) };
+        let ahead = read(COLUMNS + 7)?.map(|position| (position, rows.len()));
+        let task_identifier = row.try_get::<_, &str>(COLUMNS)?.into();
+        Ok(Some(Level { task_identifier, priority: row.try_get(2)?, position: Some(last), ahead }))
     }
 }
 
@@ -69,8 +91,12 @@ pub(crate) struct Claimed {
     pub(crate) jobs: Vec<Job>,
     /// Claimed, but their payloads are not here: they are returned.
     pub(crate) without_room: Vec<Job>,
+    /// Claimed, but the server can't send their payloads: they fail permanently, with these errors.
+    pub(crate) unreadable: Vec<(Job, Error)>,
     pub(crate) asked_at: Instant,
     pub(crate) took: Duration,
+    /// What these jobs are of, and where the next claim begins. None: they are of several, or fewer than were wanted.
+    pub(crate) level: Option<Level>,
     /// Flags are forbidden, so there may be jobs that stay.
     pub(crate) has_forbidden: bool,
 }
@@ -89,14 +115,14 @@ pub(crate) async fn claim_jobs(
     let forbidden = shared.forbidden_flags.now().await?;
     let now = shared.local_now();
     let limit = i64::try_from(wanted.count).unwrap_or(i64::MAX);
-    let (priority, run_at, id) = bound(wanted.before);
+    let (priority, run_at, id) = bound(wanted.end());
     let has_forbidden = !forbidden.is_empty();
     let flagged = if has_forbidden && !wanted.reads_all_flagged { FLAGGED_AT_ONCE } else { i64::MAX };
     let level = wanted.level.as_ref();
     let (task, level_priority) =
         (level.map(|level| &*level.task_identifier), level.map(|level| level.priority));
     let (after_time, after_id) = level.and_then(|level| level.position).unzip();
-    let parameters: [(&(dyn ToSql + Sync), Type); 14] = [
+    let parameters: [(&(dyn ToSql + Sync), Type); 15] = [
         (&&*shared.worker_id, Type::TEXT),
         (&wanted.tasks, Type::TEXT_ARRAY),
         (&forbidden, Type::TEXT_ARRAY),
@@ -111,22 +137,25 @@ pub(crate) async fn claim_jobs(
         (&level_priority, Type::INT2),
         (&after_time, Type::TIMESTAMPTZ),
         (&after_id, Type::INT8),
+        (&wanted.looks_ahead, Type::BOOL),
     ];
     shared.prepare(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
     let asked_at = Instant::now();
     let rows = shared.query_alone(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
     let took = asked_at.elapsed();
-    if rows.len() >= MANY {
+    let level = Level::of(&rows).map_err(|error| Error::database("reading claimed jobs", error))?;
+    if rows.len() >= MANY && !wanted.is_of_seen() {
         // If the loop is gone, so are the jobs.
-        let _ = news.send(News::Answered(wanted.sent_at)).await;
+        let answered = News::Answered { sent_at: wanted.sent_at, epoch: wanted.epoch, level: level.clone() };
+        let _ = news.send(answered).await;
         tokio::task::yield_now().await;
     }
     let jobs: Result<Vec<Job>, tokio_postgres::Error> = rows.iter().map(read_claimed).collect();
     let mut jobs = jobs.map_err(|error| Error::database("reading claimed jobs", error))?;
     // An UPDATE returns its rows in any order.
     jobs.sort_by_key(Job::order);
-    let (jobs, without_room) = load_payloads(shared, client, jobs, wanted.bytes).await;
-    Ok(Claimed { jobs, without_room, asked_at, took, has_forbidden })
+    let Loaded { jobs, without_room, unreadable } = load_payloads(shared, client, jobs, wanted.bytes).await;
+    Ok(Claimed { jobs, without_room, unreadable, asked_at, took, level, has_forbidden })
 }
 
 /// The parameters for "only jobs before this".
@@ -134,39 +163,45 @@ pub(crate) fn bound((priority, run_at, id): Order) -> (i16, Option<DateTime<Utc>
     (priority, Some(run_at).filter(|time| *time < LAST_TIME), id)
 }
 
-/// Reads the payloads that a claim left out, one by one, until the bytes are used up. Returns the jobs that can run, and
-/// those for whose payloads there is no room, or that could not be read.
-async fn load_payloads(
-    shared: &Shared,
-    client: &Object,
+#[derive(Default)]
+struct Loaded {
     jobs: Vec<Job>,
-    bytes: usize,
-) -> (Vec<Job>, Vec<Job>) {
+    without_room: Vec<Job>,
+    unreadable: Vec<(Job, Error)>,
+}
+
+/// Reads the payloads that a claim left out, one by one, until the bytes are used up. Jobs whose payloads could not be read
+/// because of the connection count as those for which there is no room.
+async fn load_payloads(shared: &Shared, client: &Object, jobs: Vec<Job>, bytes: usize) -> Loaded {
     if !jobs.iter().any(Job::lacks_payload) {
-        return (jobs, Vec::new());
+        return Loaded { jobs, ..Loaded::default() };
     }
-    let (mut loaded, mut left, mut used) = (Vec::with_capacity(jobs.len()), Vec::new(), 0);
+    let (mut loaded, mut used) = (Loaded::default(), 0);
     for mut job in jobs {
-        if !left.is_empty() || (used > 0 && used >= bytes) {
-            left.push(job);
+        if !loaded.without_room.is_empty() || (used > 0 && used >= bytes) {
+            loaded.without_room.push(job);
             continue;
         }
         if job.lacks_payload() {
             match read_payload(shared, client, job.id).await {
                 Ok(payload) => job.payload = payload.unwrap_or_default(),
+                Err(error) if is_unreadable(&error) => {
+                    loaded.unreadable.push((job, error));
+                    continue;
+                }
                 Err(error) => {
                     tracing::warn!(%error, job = job.id, "could not read the payload of a claimed job");
                 }
             }
         }
         if job.lacks_payload() {
-            left.push(job);
+            loaded.without_room.push(job);
             continue;
         }
         used += job.payload.len();
-        loaded.push(job);
+        loaded.jobs.push(job);
     }
-    (loaded, left)
+    loaded
 }
 
 /// Reads a held job. Its task is that of its level. A large payload is left out, to be read apart.

@@ -21,12 +21,13 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::Shared;
-use super::claim;
+use super::claim::{self, Level};
 use super::lanes::{Left, Times, read_times};
 use super::promote::Unsettled;
 use super::release::{self, Failures};
 use super::run::{Finished, Outcome};
 use super::scan::{Gap, Kind, LevelKey, Request, Seen};
+use super::unreadable::fail_unreadable_jobs;
 use crate::db::pool;
 use crate::job::Place;
 use crate::{Error, Job, Result};
@@ -54,8 +55,13 @@ pub(crate) enum News {
         seen: Seen,
     },
     Picked(Picked),
-    /// The durable claim that was sent at this time was answered: the next one can be sent.
-    Answered(Instant),
+    /// The durable claim that was sent at this time was answered: the next ones can be sent.
+    Answered {
+        sent_at: Instant,
+        epoch: u64,
+        /// What it took, if that was of one level.
+        level: Option<Level>,
+    },
 }
 
 /// Jobs that a lane holds, and where it waits for what becomes of them.
@@ -99,6 +105,7 @@ pub(crate) async fn hold(
         Ok(picked) => picked,
         Err(error) => {
             discard(client);
+            fail_unreadable_jobs(shared, &error).await;
             return Err(error);
         }
     };

@@ -16,12 +16,13 @@ use super::hold::News;
 use super::promote::Unsettled;
 use super::release;
 use super::run::Finished;
+use super::unreadable::fail_unreadable_jobs;
 use crate::db::pool;
 use crate::{Error, Result};
 
-/// Lanes that claim durably. The second asks when the first has its answer, and reads the jobs in it: two statements at a time
-/// would find the same jobs.
-pub(super) const DURABLE_LANES: usize = 2;
+/// Lanes that claim durably: one reads the jobs of its answer, one claims jobs that were seen by the claim before, and one
+/// those that follow. Two claims of any jobs at a time would find the same ones.
+pub(super) const DURABLE_LANES: usize = 3;
 
 /// Lanes that hold: while the jobs of one run, the others pick and settle, and wait for the disk.
 pub(super) const HOLDING_LANES: usize = 3;
@@ -42,7 +43,7 @@ pub(super) type Times = HashMap<i64, DateTime<Utc>>;
 /// What a lane came back with.
 pub(super) enum LaneResult {
     /// A durable claim.
-    Durable { wanted: Claimable, claimed: Result<Claimed> },
+    Durable { wanted: Box<Claimable>, claimed: Result<Claimed> },
     /// How many jobs were picked and settled. If the connection was lost, they are left to be claimed anew.
     Held { lane: u64, picked: Result<usize>, left: Left },
     /// Claimed jobs of this lane anew, whose connection was lost.
@@ -76,7 +77,10 @@ pub(super) async fn claim_durably(
         Ok(client) => claim_jobs(&shared, &client, &wanted, &news).await,
         Err(error) => Err(error),
     };
-    LaneResult::Durable { wanted, claimed }
+    if let Err(error) = &claimed {
+        fail_unreadable_jobs(&shared, error).await;
+    }
+    LaneResult::Durable { wanted: Box::new(wanted), claimed }
 }
 
 /// Opens the connections that the first claims need, all at once, so that no job waits for them.

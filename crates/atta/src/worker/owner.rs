@@ -31,7 +31,7 @@ use super::lanes::{self, DURABLE_LANES, HOLDING_LANES, LaneResult, Left, SLOW, S
 use super::plan::Plan;
 use super::promote;
 use super::release::{Releases, Report};
-use super::run::{Claim, Finished, Outcome};
+use super::run::{Claim, Failure, Finished, Outcome};
 use super::scan::{EVERYTHING, NOTHING, Request, Scan, Seen, before};
 use super::shutdown::{self, Shutdown};
 use super::slots::{self, RunList};
@@ -39,7 +39,7 @@ use super::wake::Wake;
 use super::{Claims, Shared};
 use crate::event::WorkerEvent;
 use crate::job::Order;
-use crate::{Error, Job, Result};
+use crate::{Error, Job, Result, Retry};
 
 /// A claim that found nothing is not repeated before so many times its own duration have passed, while jobs are held:
 /// so it can't slow them down, however much it has to look through.
@@ -153,7 +153,7 @@ pub(super) struct Owner {
     durable_known_to: Order,
     /// When each claim that is under way was sent.
     durable_in_flight: Vec<Instant>,
-    /// The same for the one that was not answered yet.
+    /// The same for the one that was not answered yet. It may take any job, so that no other such claim is sent.
     durable_unanswered: Option<Instant>,
     /// The task and priority of all jobs without a queue that are claimed durably, if there is one only.
     durable_level: Option<Level>,
@@ -435,7 +435,7 @@ impl Owner {
 
     fn forget_position(&mut self) {
         if let Some(level) = &mut self.durable_level {
-            level.position = None;
+            (level.position, level.ahead) = (None, None);
         }
     }
 
@@ -498,8 +498,11 @@ impl Owner {
         self.shared.events.send(|| WorkerEvent::ClaimStarted);
         self.durable.away += 1;
         self.durable_in_flight.push(wanted.sent_at);
-        self.durable_unanswered = Some(wanted.sent_at);
         self.durable_sent_at.get_or_insert(now);
+        match self.durable_level.as_mut().filter(|_| wanted.is_of_seen()) {
+            Some(level) => level.position = level.ahead.take().map(|(position, _)| position),
+            None => self.durable_unanswered = Some(wanted.sent_at),
+        }
         self.lanes.spawn(lanes::claim_durably(self.shared.clone(), wanted, self.news_sender.clone()));
     }
 
@@ -589,10 +592,17 @@ impl Owner {
         let (tasks, unqueued) = (self.active_tasks.clone(), self.durable_tasks.clone());
         let reads_all_flagged =
             self.mode == Mode::UntilEmpty || self.flagged_not_before.is_none_or(|time| time <= now);
-        let mut level = self.durable_level.clone();
-        if let Some(level) = level.as_mut().filter(|_| before < EVERYTHING || self.is_level_start_due(now)) {
-            level.position = None;
-        }
+        let level = match self.durable_level.clone() {
+            Some(level) if before < EVERYTHING => Some(Level { position: None, ahead: None, ..level }),
+            // The claims that are under way have jobs locked that it would come by.
+            Some(_) if self.is_level_start_due(now) && self.has_claim_in_time(now) => return None,
+            Some(level) if self.is_level_start_due(now) => {
+                Some(Level { position: None, ahead: None, ..level })
+            }
+            Some(level) => Some(Level { ahead: level.ahead.filter(|(_, seen)| *seen <= count), ..level }),
+            None => None,
+        };
+        let looks_ahead = self.durable_lanes() > 1;
         let epoch = self.durable_epoch;
         Some(Claimable {
             count,
@@ -601,10 +611,15 @@ impl Owner {
             before,
             bytes,
             reads_all_flagged,
+            looks_ahead,
             level,
             epoch,
             sent_at: now,
         })
+    }
+
+    fn has_claim_in_time(&self, now: Instant) -> bool {
+        self.durable_in_flight.iter().any(|sent_at| *sent_at + PATIENCE > now)
     }
 
     /// As many jobs as there is room for, and none before half of the local queue has gone, since few at a time cost almost
@@ -631,7 +646,9 @@ impl Owner {
                 self.reserved -= wanted.count;
                 let index = self.durable_in_flight.iter().position(|sent_at| *sent_at == wanted.sent_at);
                 index.map(|index| self.durable_in_flight.swap_remove(index));
-                self.durable_unanswered.take_if(|sent_at| *sent_at == wanted.sent_at);
+                if !wanted.is_of_seen() {
+                    self.durable_unanswered.take_if(|sent_at| *sent_at == wanted.sent_at);
+                }
                 // One that takes long stays late, whatever the others do.
                 self.durable_sent_at = self.durable_in_flight.iter().min().copied();
                 match claimed {
@@ -754,18 +771,18 @@ impl Owner {
     }
 
     fn on_claimed(&mut self, wanted: &Claimable, claimed: Claimed) {
-        let Claimed { jobs, without_room, asked_at, took, has_forbidden } = claimed;
+        let Claimed { jobs, without_room, unreadable, asked_at, took, level, has_forbidden } = claimed;
         self.durable.errors = Backoff::default();
         if wanted.epoch == self.durable_epoch {
             self.known_to_before = None;
         }
-        let count = jobs.len() + without_room.len();
+        let count = jobs.len() + without_room.len() + unreadable.len();
         let is_full = count == wanted.count;
-        if wanted.before == EVERYTHING {
+        if wanted.before == EVERYTHING && !wanted.is_of_seen() {
             self.durable.is_rich = is_full && without_room.is_empty();
         }
         let has_position = wanted.level.as_ref().is_some_and(|level| level.position.is_some());
-        self.learn_level(wanted, &jobs, is_full && without_room.is_empty(), took);
+        self.learn_level(wanted, level.filter(|_| without_room.is_empty()), took);
         let known_to = if is_full {
             self.durable.more = true;
             self.is_hinted |= wanted.before < EVERYTHING;
@@ -774,6 +791,10 @@ impl Owner {
             if self.durable_lanes() > 1 { self.durable_known_to.max(last) } else { last }
         } else if wanted.before < EVERYTHING {
             self.durable_known_to.max(wanted.before)
+        } else if wanted.is_of_seen() {
+            // Others have taken some of them.
+            self.durable.more = true;
+            self.durable_known_to.max(jobs.last().map_or(NOTHING, |last| last.order()))
         } else if has_position {
             // There may be jobs before the position.
             (self.durable.more, self.is_hinted) = (true, true);
@@ -805,6 +826,7 @@ impl Owner {
         self.has_found = true;
         let without_room: Vec<Arc<Job>> = without_room.into_iter().map(Arc::new).collect();
         self.return_not_started(without_room, false);
+        self.fail_unreadable(unreadable);
         let jobs = self.give_back_known(jobs.into_iter().map(Arc::new).collect());
         let running = |job: &Arc<Job>| (job.id, Running { job: job.clone(), locked_at: job.locked_at });
         self.running.extend(jobs.iter().map(running));
@@ -815,26 +837,29 @@ impl Owner {
     }
 
     /// The next claim begins where this one ended, if it brought all that it asked for, and nothing but jobs of one level.
-    fn learn_level(&mut self, wanted: &Claimable, jobs: &[Job], is_full: bool, took: Duration) {
-        if wanted.before < EVERYTHING {
+    fn learn_level(&mut self, wanted: &Claimable, found: Option<Level>, took: Duration) {
+        if wanted.before < EVERYTHING || wanted.is_of_seen() {
             return;
         }
-        let position = wanted.level.as_ref().and_then(|level| level.position);
-        if position.is_none() {
+        if wanted.level.as_ref().is_none_or(|level| level.position.is_none()) {
             self.level_start = Some((Instant::now(), took));
         }
-        let found = Level::of(jobs).filter(|_| is_full && wanted.epoch == self.durable_epoch);
-        let Some(mut found) = found else {
+        match found {
+            Some(found) => self.note_level(found, wanted.epoch),
+            None => self.durable_level = None,
+        }
+    }
+
+    fn note_level(&mut self, found: Level, epoch: u64) {
+        if epoch != self.durable_epoch {
             self.durable_level = None;
             return;
-        };
-        // Of two claims at a time, the later one may answer first.
-        let is_same = |level: &&Level| {
-            level.task_identifier == found.task_identifier && level.priority == found.priority
-        };
-        let known = self.durable_level.as_ref().filter(is_same);
-        found.position = found.position.max(known.and_then(|level| level.position));
-        self.durable_level = Some(found);
+        }
+        // It may be known from the claim's answer, and more by now.
+        let is_known = |level: &Level| level.is_same(&found) && level.position >= found.position;
+        if !self.durable_level.as_ref().is_some_and(is_known) {
+            self.durable_level = Some(found);
+        }
     }
 
     /// The next claims are as large as their payloads allow.
@@ -848,6 +873,16 @@ impl Owner {
             true => average,
             false => self.payload_bytes + (average - self.payload_bytes) / 4.0,
         };
+    }
+
+    fn fail_unreadable(&mut self, unreadable: Vec<(Job, Error)>) {
+        for (job, error) in unreadable {
+            let error = format!("the text of this job can't be sent to a worker in UTF-8: {error}").into();
+            let outcome = Outcome::Failed(Failure { error, retry: Retry::Never, payload: None });
+            let (job, duration, claim) = (Arc::new(job), Duration::ZERO, Claim::Durable);
+            let locked_at = job.locked_at;
+            self.releases.add(Finished { job, outcome, duration, claim }, locked_at, false);
+        }
     }
 
     /// Until they are free again, nothing that is less urgent starts.
@@ -885,8 +920,11 @@ impl Owner {
         match news {
             News::Seen { lane, request, seen } => self.on_seen(lane, &request, seen),
             News::Picked(picked) => self.on_picked(picked),
-            News::Answered(sent_at) => {
+            News::Answered { sent_at, epoch, level } => {
                 self.durable_unanswered.take_if(|time| *time == sent_at);
+                if let Some(level) = level {
+                    self.note_level(level, epoch);
+                }
             }
         }
     }

@@ -12,9 +12,9 @@ const PICK_TYPES: &str = "text[], smallint[], timestamptz[], bigint[], bigint[],
 const PICK: &str = "'{noop}', '{0}', '{null}', '{0}', '{1000}', null, 1000, 32767, null, 9223372036854775807";
 const FIND_TYPES: &str = "text[], boolean[], integer[], integer[], timestamptz";
 const FIND: &str = "'{noop,noop}', '{f,t}', '{-32769,-32769}', '{32768,32768}', null";
-const CLAIM_TYPES: &str = "text, text[], text[], timestamptz, bigint, text[], smallint, timestamptz, bigint, bigint, text, smallint, timestamptz, bigint";
-const CLAIM: &str = "'w', '{noop}', '{stuck}', null, 100, '{noop}', 32767, null, 9223372036854775807, 1000, null, null, null, null";
-const CLAIM_LEVEL: &str = "'w', '{noop}', '{stuck}', null, 100, '{noop}', 32767, null, 9223372036854775807, 1000, 'noop', 0, '2000-01-01', 1";
+const CLAIM_TYPES: &str = "text, text[], text[], timestamptz, bigint, text[], smallint, timestamptz, bigint, bigint, text, smallint, timestamptz, bigint, boolean";
+const CLAIM: &str = "'w', '{noop}', '{stuck}', null, 100, '{noop}', 32767, null, 9223372036854775807, 1000, null, null, null, null, true";
+const CLAIM_LEVEL: &str = "'w', '{noop}', '{stuck}', null, 100, '{noop}', 32767, null, 9223372036854775807, 1000, 'noop', 0, '2000-01-01', 1, true";
 
 /// A statement of the library's, its parameters' types, and values for them.
 const STATEMENTS: [(&str, &str, &str, &str); 17] = [

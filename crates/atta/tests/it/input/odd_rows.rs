@@ -266,3 +266,62 @@ async fn letters_of_an_error_that_the_database_has_are_kept() {
         running.stop().await.unwrap();
     }
 }
+
+/// Inserts a payload as bytes of the database's encoding, which need be no characters.
+const INSERT_BYTES: &str = "insert into graphile_worker._private_jobs (task_id, payload, run_at)
+    select task.id, json_build_object('text', convert_from($1, getdatabaseencoding())), now() - interval '1 hour'
+    from graphile_worker._private_tasks as task
+    where task.identifier = 't'
+    returning id";
+
+/// In databases with another encoding than UTF-8, a job may have text that the server can't send.
+async fn jobs_whose_text_cannot_be_sent_fail_and_the_others_run(encoding: &str, claims: Claims) {
+    let db = Database::encoded(encoding).await;
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    utils.migrate().await.unwrap();
+    let client = db.client().await;
+    utils.add_raw_job("t", 1, JobSpecBuilder::new()).await.unwrap();
+    // A small one, and one whose payload is read apart.
+    let mut bad = Vec::new();
+    for text in [&b"a\x81b"[..], &[b"a\x81b".repeat(3), fastrand_text(9000)].concat()] {
+        bad.push(client.query_one(INSERT_BYTES, &[&text]).await.unwrap().get::<_, i64>(0));
+    }
+    for n in 0..20 {
+        utils
+            .add_raw_job("t", n, JobSpecBuilder::new().queue_name(format!("queue {}", n % 3)))
+            .await
+            .unwrap();
+        utils.add_raw_job("t", n, JobSpecBuilder::new()).await.unwrap();
+    }
+    let options =
+        WorkerOptions::default().database_url(db.url()).claims(claims).define_raw_job("t", |_| async {});
+    let running = Running::start(options).await;
+    wait_for("all other jobs to run", || async {
+        let left = "select count(*) from graphile_worker._private_jobs where attempts < max_attempts";
+        (client.query_one(left, &[]).await.unwrap().get::<_, i64>(0) == 0).then_some(())
+    })
+    .await;
+    running.stop().await.unwrap();
+    let failed = "select array_agg(id order by id) from graphile_worker._private_jobs
+                  where last_error like '%can''t be sent to a worker in UTF-8%'";
+    assert_eq!(client.query_one(failed, &[]).await.unwrap().get::<_, Vec<i64>>(0), bad);
+    let job = utils.get_job(bad[0]).await.unwrap().expect("the job is there, and can be read");
+    assert_eq!(job.payload_json(), r#"{"unreadable" : "{\"text\" : \"a\\201b\"}"}"#);
+}
+
+/// Text that is not stored compressed in few bytes.
+fn fastrand_text(length: usize) -> Vec<u8> {
+    std::iter::repeat_with(|| fastrand::alphanumeric() as u8).take(length).collect()
+}
+
+#[tokio::test]
+async fn a_byte_that_windows_1252_has_no_character_for_stops_no_other_job() {
+    jobs_whose_text_cannot_be_sent_fail_and_the_others_run("WIN1252", Claims::Held).await;
+    jobs_whose_text_cannot_be_sent_fail_and_the_others_run("WIN1252", Claims::Durable).await;
+}
+
+#[tokio::test]
+async fn bytes_in_a_database_without_an_encoding_stop_no_other_job() {
+    jobs_whose_text_cannot_be_sent_fail_and_the_others_run("SQL_ASCII", Claims::Held).await;
+    jobs_whose_text_cannot_be_sent_fail_and_the_others_run("SQL_ASCII", Claims::Durable).await;
+}
