@@ -330,7 +330,7 @@ with recursive task as materialized (
   ) as job
   limit 1000
 ), quick as materialized (
-  select head.id, queue.id as queue_id, queue.queue_name
+  select head.id, queue.id as queue_id
   from (
     select first.id, first.job_queue_id
     from first
@@ -356,7 +356,7 @@ with recursive task as materialized (
     offset 0
   ) as head
   cross join lateral (
-    select queue.id, queue.queue_name
+    select queue.id
     from {schema}._private_job_queues as queue
     where queue.id = head.job_queue_id
       and queue.is_available = true
@@ -402,11 +402,17 @@ with recursive task as materialized (
   select waiting.queue_id
   from waiting
 ), thorough as materialized (
-  select head.id, queue.id as queue_id, queue.queue_name
+  select head.id, queue.id as queue_id
   from (
     select next.id, reached.queue_id
     from reached
-    join {schema}._private_job_queues as queue on queue.id = reached.queue_id and queue.is_available = true
+    cross join lateral (
+      select
+      from {schema}._private_job_queues as queue
+      where queue.id = reached.queue_id
+        and queue.is_available = true
+      limit 1
+    ) as queue
     cross join lateral (
       select job.id, job.priority, job.run_at
       from {schema}._private_jobs as job
@@ -424,7 +430,7 @@ with recursive task as materialized (
   ) as head
   -- One by one in this order, until there are enough: a join would read all queues first.
   cross join lateral (
-    select queue.id, queue.queue_name
+    select queue.id
     from {schema}._private_job_queues as queue
     where queue.id = head.queue_id
       and queue.is_available = true
@@ -433,33 +439,37 @@ with recursive task as materialized (
   ) as queue
   limit $5::bigint - (select enough.count from enough)
 ), head as materialized (
-  select quick.id, quick.queue_id, quick.queue_name
+  select quick.id, quick.queue_id
   from quick
   union all
-  select thorough.id, thorough.queue_id, thorough.queue_name
+  select thorough.id, thorough.queue_id
   from thorough
 ), queued as (
-  select job.id, job.priority, job.run_at, job.task_id, head.queue_id, head.queue_name
+  select job.id, job.priority, job.run_at, job.task_id, head.queue_id
   from head
-  join {schema}._private_jobs as job on job.id = head.id
-  where job.is_available = true
-    -- Not by an index: it would read all jobs of the queue.
-    and job.job_queue_id is not distinct from head.queue_id
-    and job.run_at <= coalesce($4::timestamptz, pg_catalog.now())
-    -- An add by key may have made another of it meanwhile.
-    and job.task_id = any (array(select task.id from task))
-    and (job.flags ?| $3::text[]) is not true
-  for update of job skip locked
+  cross join lateral (
+    select job.id, job.priority, job.run_at, job.task_id
+    from {schema}._private_jobs as job
+    where job.id = head.id
+      -- Written so that no other index fits: each would read all jobs of the queue, or all that are available.
+      and coalesce(job.is_available, false)
+      and job.job_queue_id is not distinct from head.queue_id
+      and job.run_at <= coalesce($4::timestamptz, pg_catalog.now())
+      -- An add by key may have made another of it meanwhile.
+      and job.task_id = any (array(select task.id from task))
+      and (job.flags ?| $3::text[]) is not true
+    for update skip locked
+  ) as job
 ), taken as (
   select
     unqueued.id, unqueued.priority, unqueued.run_at, unqueued.task_id,
-    null::integer as queue_id, null::text as queue_name
+    null::integer as queue_id
   from unqueued
   union all
-  select direct.id, direct.priority, direct.run_at, direct.task_id, null, null
+  select direct.id, direct.priority, direct.run_at, direct.task_id, null
   from direct
   union all
-  select queued.id, queued.priority, queued.run_at, queued.task_id, queued.queue_id, queued.queue_name
+  select queued.id, queued.priority, queued.run_at, queued.task_id, queued.queue_id
   from queued
   order by priority, run_at, id
   limit $5::bigint
@@ -493,19 +503,16 @@ with recursive task as materialized (
 ), locked_queue as (
   update {schema}._private_job_queues as queue
   set locked_by = $1::text, locked_at = coalesce($4::timestamptz, pg_catalog.now())
-  from taken
-  where queue.id = taken.queue_id
+  where queue.id = any (array(select taken.queue_id from taken where taken.queue_id is not null))
 )
 update {schema}._private_jobs as job
 set
   attempts = job.attempts + 1,
   locked_by = $1::text,
   locked_at = coalesce($4::timestamptz, pg_catalog.now())
--- By the task that it has now that it is locked: an add by key may have given it another since this statement began. By what
--- it had then, it would be left out here, and its queue marked all the same.
-from taken, task
-where job.id = taken.id
-  and task.id = taken.task_id
+-- By their ids alone: an add by key may have changed a job since this statement began, before it was locked here. And by a list:
+-- with a join, a plan that was made while the table was almost empty would read all of it later.
+where job.id = any (array(select taken.id from taken))
 returning
   job.id,
   case when pg_catalog.pg_column_size(job.payload) <= 2000 then job.payload end as payload,
@@ -520,9 +527,13 @@ returning
   job.revision,
   job.flags,
   job.task_id,
-  task.identifier as task_identifier,
+  (select task.identifier from task where task.id = job.task_id) as task_identifier,
   job.job_queue_id,
-  taken.queue_name,
+  case when job.job_queue_id is not null then (
+    select queue.queue_name
+    from {schema}._private_job_queues as queue
+    where queue.id = job.job_queue_id
+  ) end as queue_name,
   job.locked_at,
   job.locked_by,
   (select greatest(last.run_at, timestamptz '0001-01-01 00:00:00Z') from last) as last_run_at,

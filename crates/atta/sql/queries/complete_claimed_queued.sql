@@ -3,35 +3,43 @@
 -- Returns the id of each job that was written, with true, and of each that was not because another transaction keeps it or
 -- its queue locked, with false. The claims of the other jobs are lost; their queues are freed as well. Locks the jobs and
 -- their queues; primary keys.
+-- Finds rows by lists of their ids, and has no join of tables: a plan that was made while the tables were almost empty must not
+-- read all of them later.
 with claim as materialized (
   select claim.id, claim.locked_at, claim.queue_id
   from unnest($2::bigint[], $3::timestamptz[], $4::integer[]) as claim (id, locked_at, queue_id)
 ), standing as materialized (
   select job.id
-  from claim
-  join {schema}._private_jobs as job on job.id = claim.id
-  where job.locked_by = $1::text
-    and job.locked_at = claim.locked_at
+  from {schema}._private_jobs as job
+  where job.id = any ($2::bigint[])
+    and job.locked_by is not distinct from $1::text
+    and ((job.id, job.locked_at) not in (select claim.id, claim.locked_at from claim)) is false
 ), locked_job as materialized (
   select job.id
-  from claim
-  join {schema}._private_jobs as job on job.id = claim.id
-  where job.locked_by = $1::text
-    and job.locked_at = claim.locked_at
-  for update of job skip locked
+  from {schema}._private_jobs as job
+  where job.id = any ($2::bigint[])
+    and job.locked_by is not distinct from $1::text
+    and ((job.id, job.locked_at) not in (select claim.id, claim.locked_at from claim)) is false
+  for update skip locked
 ), own_queue as materialized (
   -- Of a claim that was lost, the queue is still locked by it if it has the time of the claim.
   select claim.id, queue.id as queue_id
   from claim
-  join {schema}._private_job_queues as queue on queue.id = claim.queue_id
-  where queue.locked_by = $1::text
-    and (queue.locked_at = claim.locked_at or claim.id in (select standing.id from standing))
+  cross join lateral (
+    select queue.id, queue.locked_at
+    from {schema}._private_job_queues as queue
+    where queue.id = claim.queue_id
+      and queue.locked_by is not distinct from $1::text
+    limit 1
+  ) as queue
+  where queue.locked_at = claim.locked_at
+    or claim.id in (select standing.id from standing)
 ), locked_queue as materialized (
   select queue.id
-  from own_queue
-  join {schema}._private_job_queues as queue on queue.id = own_queue.queue_id
-  where queue.locked_by = $1::text
-  for update of queue skip locked
+  from {schema}._private_job_queues as queue
+  where queue.id = any (array(select own_queue.queue_id from own_queue))
+    and queue.locked_by is not distinct from $1::text
+  for update skip locked
 ), blocked as materialized (
   select standing.id
   from standing
@@ -42,16 +50,20 @@ with claim as materialized (
   where own_queue.queue_id not in (select locked_queue.id from locked_queue)
 ), released as (
   delete from {schema}._private_jobs as job
-  using locked_job
-  where job.id = locked_job.id
-    and locked_job.id not in (select blocked.id from blocked)
+  where job.id = any (array(
+    select locked_job.id
+    from locked_job
+    where locked_job.id not in (select blocked.id from blocked)
+  ))
   returning job.id
 ), freed as (
   update {schema}._private_job_queues as queue
   set locked_by = null, locked_at = null
-  from own_queue
-  where queue.id = own_queue.queue_id
-    and own_queue.id not in (select blocked.id from blocked)
+  where queue.id = any (array(
+    select own_queue.queue_id
+    from own_queue
+    where own_queue.id not in (select blocked.id from blocked)
+  ))
 )
 select released.id, true as is_written
 from released

@@ -18,4 +18,5 @@ set
 from unnest(
   $1::bigint[], $2::text[], $3::text[], $4::float8[], $5::timestamptz[], $6::boolean[]
 ) as failure (id, error, payload, delay, run_at, gives_up)
-where job.id = failure.id
+where job.id = any ($1::bigint[])
+  and job.id = failure.id

@@ -88,7 +88,9 @@ with declared as materialized (
       else pg_catalog.format('worker %s died while it had this job (crash %s of %s)', crash.name, crash.crashes, $1::bigint)
     end
   from crash
-  where job.id = crash.job_id
+  -- By a list too: a plan that was made while the table was almost empty must not read all of it later.
+  where job.id = any (array(select crash.job_id from crash))
+    and job.id = crash.job_id
 ), locked_queue as materialized (
   select queue.id
   from {schema}._private_job_queues as queue
@@ -111,8 +113,7 @@ with declared as materialized (
 ), freed_queue as (
   update {schema}._private_job_queues as queue
   set locked_by = null, locked_at = null
-  from locked_queue
-  where queue.id = locked_queue.id
+  where queue.id = any (array(select locked_queue.id from locked_queue))
 )
 select locked_job.worker_id, locked_job.id as job_id
 from locked_job

@@ -1,33 +1,35 @@
 -- Keeps Graphile's four-hour rule away from jobs that run for long: renews locks that are an hour old. $1 the worker, $2
 -- the jobs that it runs. Returns the ids of those that are this worker's, and when they are locked since. Locks the jobs that
--- it renews, then their queues, and skips rows that others have locked; primary keys.
+-- it renews, then their queues, and skips rows that others have locked; primary keys. No joins of tables, as in
+-- complete_claimed_queued.sql.
 with old_job as materialized (
   select job.id, job.job_queue_id
   from {schema}._private_jobs as job
   where job.id = any ($2::bigint[])
-    and job.locked_by = $1::text
-    and job.locked_at < pg_catalog.now() - interval '1 hour'
+    and job.locked_by is not distinct from $1::text
+    and coalesce(job.locked_at < pg_catalog.now() - interval '1 hour', false)
   for update skip locked
 ), old_queue as materialized (
   select queue.id
-  from old_job
-  join {schema}._private_job_queues as queue on queue.id = old_job.job_queue_id
-  where queue.locked_by = $1::text
-  for update of queue skip locked
+  from {schema}._private_job_queues as queue
+  where queue.id = any (array(select old_job.job_queue_id from old_job where old_job.job_queue_id is not null))
+    and queue.locked_by is not distinct from $1::text
+  for update skip locked
 ), renewed_queue as (
   update {schema}._private_job_queues as queue
   set locked_at = pg_catalog.now()
-  from old_queue
-  where queue.id = old_queue.id
+  where queue.id = any (array(select old_queue.id from old_queue))
 ), renewed as (
   update {schema}._private_jobs as job
   set locked_at = pg_catalog.now()
-  from old_job
-  where job.id = old_job.id
+  where job.id = any (array(select old_job.id from old_job))
   returning job.id, job.locked_at
 )
-select job.id, coalesce(renewed.locked_at, job.locked_at) as locked_at
+select renewed.id, renewed.locked_at
+from renewed
+union all
+select job.id, job.locked_at
 from {schema}._private_jobs as job
-left join renewed on renewed.id = job.id
 where job.id = any ($2::bigint[])
-  and job.locked_by = $1::text
+  and job.locked_by is not distinct from $1::text
+  and job.id not in (select renewed.id from renewed)

@@ -1,7 +1,8 @@
 -- Returns jobs that are marked as this worker's and that it does not know: the reply to their claim was lost.
 -- $1 the worker, $2 the ids that it knows of. Never waits for a row. Returns the ids that it did not know: with true those that
 -- were returned, with false those that another transaction keeps locked, or whose queue. Nothing else of the worker's may be
--- claiming meanwhile. Locks those jobs and their queues; _atta_jobs_locked_index and primary keys.
+-- claiming meanwhile. Locks those jobs and their queues; _atta_jobs_locked_index and primary keys; no joins of tables, as in
+-- complete_claimed_queued.sql.
 with unknown as materialized (
   select job.id, job.job_queue_id
   from {schema}._private_jobs as job
@@ -10,37 +11,36 @@ with unknown as materialized (
     and job.id <> all ($2::bigint[])
 ), locked_job as materialized (
   select job.id, job.job_queue_id
-  from unknown
-  join {schema}._private_jobs as job on job.id = unknown.id
-  where job.locked_by = $1::text
-  for update of job skip locked
+  from {schema}._private_jobs as job
+  where job.id = any (array(select unknown.id from unknown))
+    and job.locked_by is not distinct from $1::text
+  for update skip locked
 ), own_queue as materialized (
   select queue.id
-  from locked_job
-  join {schema}._private_job_queues as queue on queue.id = locked_job.job_queue_id
-  where queue.locked_by = $1::text
+  from {schema}._private_job_queues as queue
+  where queue.id = any (array(select locked_job.job_queue_id from locked_job where locked_job.job_queue_id is not null))
+    and queue.locked_by is not distinct from $1::text
 ), locked_queue as materialized (
   select queue.id
-  from own_queue
-  join {schema}._private_job_queues as queue on queue.id = own_queue.id
-  where queue.locked_by = $1::text
-  for update of queue skip locked
+  from {schema}._private_job_queues as queue
+  where queue.id = any (array(select own_queue.id from own_queue))
+    and queue.locked_by is not distinct from $1::text
+  for update skip locked
 ), returned as (
   update {schema}._private_jobs as job
   set attempts = greatest(0, job.attempts - 1), locked_by = null, locked_at = null
-  from locked_job
-  where job.id = locked_job.id
-    and (
-      locked_job.job_queue_id is null
+  where job.id = any (array(
+    select locked_job.id
+    from locked_job
+    where locked_job.job_queue_id is null
       or locked_job.job_queue_id not in (select own_queue.id from own_queue)
       or locked_job.job_queue_id in (select locked_queue.id from locked_queue)
-    )
+  ))
   returning job.id
 ), freed as (
   update {schema}._private_job_queues as queue
   set locked_by = null, locked_at = null
-  from locked_queue
-  where queue.id = locked_queue.id
+  where queue.id = any (array(select locked_queue.id from locked_queue))
 )
 select unknown.id, unknown.id in (select returned.id from returned) as is_returned
 from unknown

@@ -19,8 +19,7 @@ with living as materialized (
 ), freed_job as (
   update {schema}._private_jobs as job
   set locked_by = null, locked_at = null, run_at = greatest(job.run_at, pg_catalog.now())
-  from stale_job
-  where job.id = stale_job.id
+  where job.id = any (array(select stale_job.id from stale_job))
 ), stale_queue as materialized (
   select queue.id
   from {schema}._private_job_queues as queue
@@ -30,8 +29,7 @@ with living as materialized (
 ), freed_queue as (
   update {schema}._private_job_queues as queue
   set locked_by = null, locked_at = null
-  from stale_queue
-  where queue.id = stale_queue.id
+  where queue.id = any (array(select stale_queue.id from stale_queue))
 ), orphan as materialized (
   select job.id
   from {schema}._private_jobs as job
@@ -42,8 +40,7 @@ with living as materialized (
 ), detached as (
   update {schema}._private_jobs as job
   set job_queue_id = null
-  from orphan
-  where job.id = orphan.id
+  where job.id = any (array(select orphan.id from orphan))
 ), forgotten as (
   delete from {schema}._atta_crashes as crash
   where not exists (select from {schema}._private_jobs as job where job.id = crash.job_id)

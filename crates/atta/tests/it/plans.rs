@@ -17,7 +17,7 @@ const CLAIM: &str = "'w', '{noop}', '{stuck}', null, 100, '{noop}', 32767, null,
 const CLAIM_LEVEL: &str = "'w', '{noop}', '{stuck}', null, 100, '{noop}', 32767, null, 9223372036854775807, 1000, 'noop', 0, '2000-01-01', 1, true";
 
 /// A statement of the library's, its parameters' types, and values for them.
-const STATEMENTS: [(&str, &str, &str, &str); 17] = [
+const STATEMENTS: [(&str, &str, &str, &str); 20] = [
     (
         "pick_level",
         include_str!("../../sql/queries/pick_level.sql"),
@@ -85,6 +85,24 @@ const STATEMENTS: [(&str, &str, &str, &str); 17] = [
         "'w', '{1}', '{2020-01-01}', '{null}', 0",
     ),
     (
+        "return_unknown",
+        include_str!("../../sql/queries/return_unknown.sql"),
+        "text, bigint[]",
+        "'w', '{1,2,3}'",
+    ),
+    (
+        "harden_untouched",
+        include_str!("../../sql/queries/harden_untouched.sql"),
+        "text, bigint[], smallint[], integer[], timestamptz[]",
+        "'w', '{1,2,3}', '{0,0,0}', '{1,1,1}', '{2020-01-01,2020-01-01,2020-01-01}'",
+    ),
+    (
+        "postpone_held",
+        include_str!("../../sql/queries/postpone_held.sql"),
+        "bigint[], float8",
+        "'{1,2,3}', 1",
+    ),
+    (
         "refresh_locks",
         include_str!("../../sql/queries/refresh_locks.sql"),
         "text, bigint[]",
@@ -124,6 +142,65 @@ async fn statements_that_run_for_every_job_read_no_whole_table() {
         }
         client.batch_execute("deallocate statement").await.unwrap();
     }
+}
+
+/// How many rows of jobs and queues a plan read.
+fn rows_read(plan: &serde_json::Value) -> f64 {
+    let count = |name: &str| plan[name].as_f64().unwrap_or(0.0);
+    let is_ours = plan["Relation Name"].as_str().is_some_and(|name| name.starts_with("_private_job"));
+    let rows = count("Actual Rows") + count("Rows Removed by Filter") + count("Rows Removed by Join Filter");
+    let own = if is_ours { rows * count("Actual Loops") } else { 0.0 };
+    own + plan["Plans"].as_array().into_iter().flatten().map(rows_read).sum::<f64>()
+}
+
+/// A worker plans its statements once. Most workers start when there is little to do, and many jobs come later.
+#[tokio::test]
+async fn statements_that_were_planned_with_an_empty_table_read_few_rows_of_a_full_one() {
+    let db = Database::migrated().await;
+    let (client, other) = (db.client().await, db.client().await);
+    let settings = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_mergejoin = off;
+      set enable_hashjoin = off; set jit = off; set plan_cache_mode = force_generic_plan";
+    client.batch_execute(settings).await.unwrap();
+    // An analysis, or another change of the table, would make the server plan anew.
+    let almost_empty = "alter table graphile_worker._private_jobs set (autovacuum_enabled = false);
+      alter table graphile_worker._private_job_queues set (autovacuum_enabled = false);
+      insert into graphile_worker._private_tasks (identifier) values ('noop'), ('other');
+      insert into graphile_worker._private_job_queues (queue_name) values ('q');
+      insert into graphile_worker._private_jobs (task_id) values (1);
+      vacuum analyze graphile_worker._private_jobs;
+      vacuum analyze graphile_worker._private_job_queues;";
+    for statement in almost_empty.split_inclusive(';') {
+        other.batch_execute(statement).await.unwrap();
+    }
+    for (number, (name, sql, types, arguments)) in STATEMENTS.iter().enumerate() {
+        let sql = sql.replace("{schema_text}", "'graphile_worker'").replace("{schema}", "graphile_worker");
+        client.batch_execute(&format!("prepare statement{number} ({types}) as {sql}")).await.unwrap();
+        let plan = format!("begin; explain execute statement{number}({arguments}); rollback");
+        client.batch_execute(&plan).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    let fill = "insert into graphile_worker._private_job_queues (queue_name) select 'q' || n from generate_series(1, 5000) as n;
+      insert into graphile_worker._private_jobs (task_id, priority, run_at, job_queue_id)
+        select 1, 0, now() - interval '1 hour', case when n % 10 = 0 then 1 + n / 10 % 50 end
+        from generate_series(1, 20000) as n";
+    other.batch_execute(fill).await.unwrap();
+    let mut findings = Vec::new();
+    for (number, (name, _, _, arguments)) in STATEMENTS.iter().enumerate() {
+        client.batch_execute("begin").await.unwrap();
+        let explain = format!("explain (analyze, format json) execute statement{number}({arguments})");
+        let messages = client.simple_query(&explain).await.unwrap();
+        client.batch_execute("rollback").await.unwrap();
+        let text = messages.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        });
+        let plan: serde_json::Value = serde_json::from_str(&text.expect("a plan")).unwrap();
+        let rows = rows_read(&plan[0]["Plan"]);
+        println!("{name}: {rows} rows");
+        if rows > 2500.0 {
+            findings.push(format!("{name}: {rows} rows"));
+        }
+    }
+    assert!(findings.is_empty(), "of 20,000 jobs and 5,000 queues: {findings:#?}");
 }
 
 /// With the settings of a worker's own connections: few rows are joined to many, one by one.
