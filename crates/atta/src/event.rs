@@ -1,7 +1,8 @@
 //! The events of a worker, and the hooks that it calls.
 //!
 //! The stream of [`WorkerEvent`]s is for observing. It is bounded and never delays the worker: a slow listener misses
-//! the oldest events. [`Hooks`] are for acting: the worker calls them, and a panic in a hook does no harm.
+//! the oldest events, and `next` logs how many. [`Hooks`] are for acting: the worker calls them, and a panic in a hook
+//! does no harm.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
