@@ -1,6 +1,6 @@
--- Completes many jobs without a queue: deletes those whose claims still stand. Costs a third less a job than
--- complete_claimed.sql, since it does not lock the jobs first. It waits for jobs that other transactions keep locked, so it
--- runs with a short lock_timeout; if that ends it, complete_claimed.sql is used instead.
+-- Completes many jobs without a queue: deletes those whose claims are still valid. Costs a third less per job than
+-- complete_claimed.sql, since it does not lock the jobs first. It waits for jobs that other transactions keep locked,
+-- so it runs with a short lock_timeout. If that cancels it, complete_claimed.sql is used instead.
 -- $1 the worker; arrays with an entry per job: $2 ids, $3 when each was claimed.
 -- Returns the id of each job that was deleted, with true. The claims of the other jobs are lost. Primary key.
 with claim as materialized (
