@@ -69,7 +69,7 @@ impl Normal {
         let index = COLUMNS.iter().position(|one| *one == column).unwrap_or_default();
         // Before the normal time is known, it may be as long as this.
         let normal = if self.times[index].is_zero() { 3 * ALLOWANCE } else { self.times[index] };
-        // The schedule notices at most once per second that its clock was set, so the normal time is anything up to that.
+        // The schedule checks its clock only once per second, so the normal time is anything up to that.
         let normal = if column == Column::Cron { normal.max(Duration::from_secs(1)) } else { normal };
         let grace = if column == Column::Shutdown { GRACE } else { Duration::ZERO };
         normal + ALLOWANCE + grace
