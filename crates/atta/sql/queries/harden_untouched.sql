@@ -1,7 +1,7 @@
 -- Durably claims jobs that this worker held until their connection was lost. Skips jobs that another worker has claimed
 -- since, and jobs that got another payload by their key, because that is work that nobody has started. Jobs that this
--- worker has locked already are claimed again: by an earlier attempt of this statement whose reply was lost, or by
--- another claim of this worker, which returns them because it knows that the worker runs them.
+-- worker has already locked are claimed again: either an earlier attempt of this statement locked them and its reply
+-- was lost, or another claim of this worker did, which the worker returns because it already knows these jobs.
 -- Never waits for a row. $1 the worker, $2 the ids; as they were when held: $3 their attempts, $4 their revisions, $5
 -- when they were created. In a schema that was created anew, another job may have the same id, but not the same time of
 -- creation.
