@@ -1,6 +1,6 @@
--- Jobs of the task noop in Graphile Worker's tables. The checkpoint comes first, so that the drain that follows writes
--- no full pages to the WAL; :jobs is their number, and 0 leaves the tables empty.
--- Cascade: the crate graphile_worker has a table of its own that refers to this one.
+-- Jobs of the task noop in Graphile Worker's tables. The checkpoint comes first, so that the following drain writes no
+-- full pages to the WAL. :jobs is their number; 0 leaves the tables empty.
+-- Cascade: the crate graphile_worker has another table that refers to this one.
 set client_min_messages = warning;
 truncate graphile_worker._private_jobs cascade;
 checkpoint;

@@ -1,5 +1,5 @@
--- The ceiling, for pgbench with --protocol=prepared: 1000 jobs are locked and deleted in one transaction, by nobody
--- who would run them. The same statements as a held claim, less the columns that a worker needs.
+-- The ceiling, for pgbench with --protocol=prepared: 1000 jobs are locked and deleted in one transaction, and not run.
+-- The statements are those of a held claim, without the columns that a worker needs.
 begin;
 select coalesce(array_agg(id), '{}') as ids
 from (

@@ -1,4 +1,4 @@
--- Removes the jobs that the turn before added and did not run, and all dead rows. What the case itself consists of stays.
+-- Removes the jobs that the turn before added and did not run, and all dead rows. The jobs of the case itself stay.
 delete from graphile_worker._private_jobs as job
 using graphile_worker._private_tasks as task
 where task.id = job.task_id

@@ -1,4 +1,4 @@
--- :jobs jobs of the task noop over 5,000 queues, due tomorrow.
+-- :jobs jobs of the task noop in 5,000 queues, due tomorrow.
 insert into graphile_worker._private_job_queues (queue_name)
 select 'queue ' || number
 from generate_series(1, 5000) as number

@@ -1,5 +1,5 @@
--- :jobs rows that are dead, and that nobody may remove as long as an older transaction is open: they were added and
--- deleted, and lie before all others.
+-- :jobs dead rows, which can't be removed as long as an older transaction is open: they were added and deleted, and lie
+-- before all others.
 insert into graphile_worker._private_jobs (task_id, payload, priority)
 select task.id, '{}', -1
 from graphile_worker._private_tasks as task, generate_series(1, :jobs)

@@ -1,4 +1,4 @@
--- :jobs jobs over 10,000 queues.
+-- :jobs jobs in 10,000 queues.
 set client_min_messages = warning;
 truncate graphile_worker._private_jobs cascade;
 checkpoint;

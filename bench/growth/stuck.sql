@@ -1,5 +1,5 @@
--- :jobs jobs that nobody can take, before all others: half of them have a flag that the workers leave alone, half are in
--- queues that somebody has locked.
+-- :jobs jobs that nobody can claim, before all others: half of them have a flag that is forbidden to the workers, half
+-- are in queues that somebody has locked.
 insert into graphile_worker._private_job_queues (queue_name, locked_at, locked_by)
 select 'locked ' || number, now(), 'somebody'
 from generate_series(1, 100) as number

@@ -2,8 +2,8 @@
 //
 //   node harness.js 4x24 prepare|drain|add|latency|late COUNT
 //
-// A drain is by 4 processes of 24 concurrent jobs each; latency and lateness are by one process with default settings
-// but for 24 concurrent jobs. Prints one line of JSON. Packages are found by NODE_PATH.
+// A drain uses 4 processes with 24 concurrent jobs each; latency and lateness use one process with default settings
+// except for 24 concurrent jobs. Prints one line of JSON. Packages are found by NODE_PATH.
 "use strict";
 
 const { fork } = require("node:child_process");
@@ -34,7 +34,7 @@ async function prepare() {
 
 async function add() {
   const utils = await makeWorkerUtils({ connectionString, logger: silent });
-  // Opens the connection and does what only the first call does.
+  // Opens the connection and does the work that only the first call does.
   await utils.withPgClient((client) => client.query("select 1"));
   const jobs = Array.from({ length: count }, () => ({ identifier: "noop", payload: {} }));
   const start = now();
@@ -43,7 +43,8 @@ async function add() {
   await utils.release();
 }
 
-// One process of a drain: says that it is ready, starts on a word from its parent, and tells how many jobs it has run.
+// One process of a drain: reports that it is ready, starts on a message from its parent, and reports how many jobs it
+// has run.
 async function drainMember() {
   let done = 0;
   const pgPool = new Pool({ connectionString, max: 10 });
@@ -90,7 +91,7 @@ async function drain() {
     while (ready < PROCESSES) await sleep(5);
     const start = now();
     for (const member of members) member.send("start");
-    // The table is asked only after the last job has run: asking walks over all that is dead in it.
+    // The table is queried only after the last job has run: the query reads all dead rows in it.
     while (done.reduce((sum, n) => sum + n, 0) < count) await patience(start);
     for (;;) {
       const { rows } = await client.query(
@@ -111,7 +112,7 @@ async function patience(start) {
   await sleep(1);
 }
 
-// A worker whose jobs say how late they start, seen from the time in their payload.
+// A worker whose jobs report how late they start, compared with the time in their payload.
 async function withPinger(work) {
   const waiting = [];
   const delays = [];
@@ -131,7 +132,7 @@ async function withPinger(work) {
   });
   const next = () =>
     delays.length > 0 ? delays.shift() : new Promise((resolve) => waiting.push(resolve));
-  // The worker's first look and its LISTEN.
+  // Waits for the worker's first poll and its LISTEN.
   await sleep(500);
   await work(runner, next);
   await runner.stop();
@@ -150,7 +151,7 @@ async function latency() {
   });
 }
 
-// All are added before the first is due: an add wakes a worker, and one that is woken all the time is never late.
+// All are added before the first is due: an add wakes a worker, and a worker that is woken all the time is never late.
 async function late() {
   await withPinger(async (runner, next) => {
     const seen = [];

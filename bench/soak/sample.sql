@@ -1,4 +1,4 @@
--- What a sample of the soak takes from the database: a name and a number a line. Sizes are in bytes.
+-- The values that a sample of the soak takes from the database: one name and number per line. Sizes are in bytes.
 select 'jobs_table_bytes', pg_table_size('graphile_worker._private_jobs')
 union all
 select 'index_bytes ' || relname, pg_relation_size(pg_class.oid)

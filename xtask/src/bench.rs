@@ -1,8 +1,9 @@
-//! `cargo xtask bench`: the same work by atta and by its peers, in one run, in turns, on one private PostgreSQL.
+//! `cargo xtask bench`: the same work done by atta and by its peers, in one run, in turns, on one private PostgreSQL
+//! server.
 //!
-//! The harnesses are in `bench/`, outside the workspace. What they print becomes samples here, of which `report` makes
-//! `bench/RESULTS.md`. The machine may be twice as fast in one minute as in the next, so whatever is compared is measured
-//! right after one another and compared within its round; the median is that of the ratios.
+//! The harnesses are in `bench/`, outside of the workspace. Their output becomes samples here, from which `report`
+//! writes `bench/RESULTS.md`. The machine may be twice as fast in one minute as in the next. Therefore compared
+//! measurements follow each other directly and are compared within their round; the result is the median of the ratios.
 
 mod cost;
 mod growth;
@@ -16,11 +17,11 @@ use crate::{Result, cargo, install, root, say};
 use report::Samples;
 use server::{BENCH_SETTINGS, Server};
 
-/// How many single jobs tell the latency, and how many scheduled ones the lateness.
+/// The number of single jobs to measure latency, and of scheduled ones to measure lateness.
 const PINGS: usize = 500;
 const LATE_PINGS: usize = 100;
 
-/// What a harness can be asked for.
+/// The kinds of work that a harness can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Drain,
@@ -40,7 +41,7 @@ impl Work {
     }
 }
 
-/// What runs the harness.
+/// The program of a harness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
     /// A package in `bench/`, by its folder.
@@ -74,7 +75,7 @@ const CONTENDERS: [Contender; 7] = [
         setting: "held",
         works: ALL,
     },
-    // Right after what is compared with it.
+    // Directly after the contender that is compared with it.
     Contender {
         name: CEILING,
         about: "pgbench, 2 clients, 1000 rows picked (`for update skip locked`) and deleted a transaction",
@@ -120,7 +121,7 @@ const CONTENDERS: [Contender; 7] = [
     },
 ];
 
-/// The words after `bench`.
+/// The arguments after `bench`.
 #[derive(Clone, Debug)]
 struct Options {
     jobs: usize,
@@ -202,7 +203,7 @@ pub(crate) fn run(words: &[&str]) -> Result {
     std::fs::write(&file, report).map_err(|error| format!("writing {}: {error}", file.display()))
 }
 
-/// Builds what is written in Rust. The ceiling has its tables from atta.
+/// Builds the harnesses that are written in Rust. The ceiling uses atta's tables.
 fn build(contenders: &[Contender]) -> Result {
     for package in ["atta", "graphile_worker", "riverqueue"] {
         let is_wanted = |one: &Contender| {
@@ -227,8 +228,8 @@ pub(crate) fn build_package(package: &str) -> Result {
     crate::run(&mut command)
 }
 
-/// In turns: every contender does one kind of work before the next kind, and all of it again in the next round, so
-/// that whatever else the machine does hits all of them.
+/// Measures in turns: every contender does one kind of work before the next kind, and all of it again in the next
+/// round, so that other load on the machine affects all of them.
 fn measure(server: &Server, options: &Options, contenders: &[Contender]) -> Result<Samples> {
     for contender in contenders {
         server.create_database(contender.name)?;
@@ -259,7 +260,7 @@ fn prepare(server: &Server, contender: &Contender) -> Result {
     output(command).map(|_| ()).map_err(|error| format!("{}, prepare: {error}", contender.name))
 }
 
-/// One measurement: an empty or a full table, then the harness, and the WAL that it cost.
+/// One measurement: an empty or a full table, then the harness, and the WAL that it wrote.
 fn one_turn(
     server: &Server,
     options: &Options,
@@ -270,7 +271,7 @@ fn one_turn(
     let fill = if is_river { "fill_river.sql" } else { "fill_graphile.sql" };
     server.fill(contender.name, fill, if work == Work::Drain { options.jobs } else { 0 })?;
     let count = match work {
-        // Its rate is about the same for fewer jobs, and it would take a third of the run's time.
+        // Its rate is about the same with fewer jobs, and otherwise it would take a third of the run's time.
         Work::Add if is_river => options.jobs.div_ceil(10),
         Work::Drain | Work::Add => options.jobs,
         Work::Latency => PINGS,
@@ -314,7 +315,7 @@ pub(crate) fn binary(package: &str) -> Command {
     Command::new(root().join("target/bench/release").join(name))
 }
 
-/// Node as npm ships it, with the packages that the tests have too.
+/// Node from npm, with the packages that the tests use too.
 fn node() -> Command {
     let packages = root().join("crates/atta/tests/compat/node/node_modules");
     let mut command = Command::new(packages.join("node/bin/node"));
@@ -322,7 +323,7 @@ fn node() -> Command {
     command
 }
 
-/// What a command printed; its complaints if it failed.
+/// The output of a command; its standard error if it failed.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
@@ -331,7 +332,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The numbers of a flat JSON object, such as a harness prints.
+/// The numbers of a flat JSON object, as a harness prints it.
 pub(crate) fn numbers(line: &str) -> Result<Vec<(String, f64)>> {
     let pair = |text: &str| {
         let (key, value) = text.split_once(':')?;

@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: faults at random, by a seed; what they do is in crates/atta/tests/chaos.
+//! `cargo xtask chaos`: random faults, determined by a seed; crates/atta/tests/chaos has the test.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use crate::{Result, cargo, install, root, say};
 
 const MINUTES: &str = "5";
 
-/// Of the run beside the tests: what lands is judged by the same faults each time.
+/// The seed of the run during `cargo xtask test`: every change is tested with the same faults.
 const SEED: u64 = 7;
 
-/// Takes `--seed N` and `--minutes M`.
+/// Accepts `--seed N` and `--minutes M`.
 pub(crate) fn run(options: &[&str]) -> Result {
     let (mut seed, mut minutes) = (random_seed(), MINUTES);
     for option in options.chunks(2) {
@@ -37,18 +37,18 @@ pub(crate) fn run(options: &[&str]) -> Result {
     crate::run(&mut command(seed, minutes)).map_err(|error| format!("{error}\n{}", hint(seed, minutes)))
 }
 
-/// A run beside other steps: it mostly waits. Ends with this value.
+/// A run in the background of other steps: it mostly waits. Ends when this value is dropped.
 pub(crate) struct Beside {
     seed: u64,
     child: Child,
-    /// What it says.
+    /// The file with its output.
     log: PathBuf,
 }
 
 impl Beside {
     pub(crate) fn start() -> Result<Beside> {
         let (seed, log) = (SEED, root().join("target/chaos.log"));
-        // First, so that nobody waits for the folder of what is built.
+        // Built first, so that nobody waits for the lock of the target folder.
         crate::run(command(seed, MINUTES).arg("--no-run"))?;
         say(&format!("==> chaos by seed {seed} for {MINUTES} minutes, in the background: {}", log.display()));
         let failed = |error| format!("chaos: {error}");
@@ -58,7 +58,7 @@ impl Beside {
         Ok(Beside { seed, child: command.spawn().map_err(failed)?, log })
     }
 
-    /// Waits for its end, and tells what it found.
+    /// Waits for its end, and reports the result.
     pub(crate) fn finish(mut self) -> Result {
         say("==> waiting for the chaos to end");
         let status = self.child.wait().map_err(|error| format!("chaos: {error}"))?;
@@ -74,7 +74,7 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // It may have ended. What it has started notices, and ends too.
+        // It may have ended. The processes that it has started notice, and end too.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -92,7 +92,7 @@ fn hint(seed: u64, minutes: &str) -> String {
     format!("hint: the same faults again: cargo xtask chaos --seed {seed} --minutes {minutes}")
 }
 
-/// Short enough to be typed.
+/// A seed that is short enough to be typed.
 fn random_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros());
     u64::try_from(now % 1_000_000).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! `cargo xtask demo`: the first run, as a newcomer has it, in one command.
+//! `cargo xtask demo`: the first steps of a new user, in one command.
 //!
-//! `atta init` and `atta dev` in a temporary folder, a job for each kind of task, and a crontab. What the demo waits
-//! for is a line in the worker's log, which is shown as it comes.
+//! Runs `atta init` and `atta dev` in a temporary folder, adds a job for each kind of task, and uses a crontab. The
+//! demo waits for lines in the worker's log, which is shown as it arrives.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -16,14 +16,14 @@ use crate::{Result, cargo, install, root, say};
 /// How long the demo waits for a line of the log.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Every minute, and at once for the minutes that were missed.
+/// Due every minute, and backfilled at once for missed minutes.
 const CRONTAB: &str = "* * * * *  disk_space  ?id=every_minute&fill=5m  {from: \"the crontab\"}\n";
 
-/// As if a worker had been here three minutes ago, and away since.
+/// As if a worker had registered the item three minutes ago and been away since.
 const KNOWN_BEFORE: &str = "insert into graphile_worker._private_known_crontabs (identifier, known_since) \
                             values ('every_minute', now() - interval '3 minutes')";
 
-/// From an empty folder to finished jobs. Ends by itself, or stays up for the curious.
+/// From an empty folder to finished jobs. Ends by itself, or stays up on request.
 pub(crate) fn run(stay: bool) -> Result {
     let binaries = install::postgres()?;
     install::runtimes()?;
@@ -32,7 +32,7 @@ pub(crate) fn run(stay: bool) -> Result {
     let folder = Folder::make()?;
     say(&format!("\nAn empty folder: {}", folder.path.display()));
     step("A first folder of tasks.", folder.atta(&["init"]))?;
-    // Put back later, so that the demo does not have to wait for the next full minute.
+    // Written again later, so that the demo does not have to wait for the next full minute.
     fs::remove_file(folder.path.join("crontab")).map_err(|error| error.to_string())?;
 
     say("--- A worker, with a PostgreSQL of its own.\n\n$ atta dev");
@@ -70,13 +70,13 @@ pub(crate) fn run(stay: bool) -> Result {
     if stay {
         say(&format!("\nStill up, in {}: change a task, or connect to\n  {url}", folder.path.display()));
         say("Press Enter to end it.");
-        // The end of the input ends it as well.
+        // The end of the input ends the demo as well.
         let _ = std::io::stdin().read(&mut [0]);
     }
     worker.stop()
 }
 
-/// A folder that goes with the demo.
+/// A folder that is removed with the demo.
 struct Folder {
     path: PathBuf,
 }
@@ -88,7 +88,7 @@ impl Folder {
         Ok(Folder { path })
     }
 
-    /// The program that was just built, with nothing from outside that it listens to.
+    /// The program that was just built, without environment variables that would affect it.
     fn atta(&self, words: &[&str]) -> Command {
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
@@ -109,7 +109,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What stays is in the folder for temporary files.
+        // Anything that remains is in the folder for temporary files.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -132,14 +132,14 @@ impl Worker {
         thread::spawn(move || {
             for line in BufReader::new(log).lines().map_while(|line| line.ok()) {
                 say(&format!("    {line}"));
-                // Whoever no longer waits has seen enough.
+                // An error means that nobody waits for lines any more.
                 let _ = sender.send(line);
             }
         });
         Ok(Worker { process, lines })
     }
 
-    /// Waits for a line with this text, and gives back when it came.
+    /// Waits for a line with this text, and returns when it arrived.
     fn wait_for(&self, text: &str) -> Result<Instant> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -152,7 +152,7 @@ impl Worker {
         }
     }
 
-    /// As Ctrl-C does.
+    /// Stops it as Ctrl-C does.
     fn stop(mut self) -> Result {
         let id = self.process.id().to_string();
         quietly(Command::new("/bin/sh").args(["-c", "kill -INT \"$1\"", "kill", &id]))?;
@@ -177,7 +177,7 @@ fn step(title: &str, mut command: Command) -> Result {
     Ok(())
 }
 
-/// Runs it with nothing said but its own output.
+/// Runs a command without announcing it; only its own output is shown.
 fn quietly(command: &mut Command) -> Result {
     let name = Path::new(command.get_program()).display().to_string();
     match command.stdin(Stdio::null()).status() {

@@ -1,9 +1,9 @@
-//! What others wrote and we build in: its licences, where it comes from, and what we refuse by name.
+//! Checks of third-party dependencies: their licences, their sources, and crates that we refuse by name.
 //!
-//! `deny.toml` says what is allowed, in the words of cargo-deny. `cargo xtask test` installs that, which takes a while; so
-//! for `cargo xtask check` what it would find in the list of dependencies alone is looked for here, by what cargo itself
-//! tells. Where it is installed, it has the last word; known holes (advisories) only it knows of, and only where it reaches
-//! their database.
+//! `deny.toml` contains the rules, in the format of cargo-deny. `cargo xtask test` installs cargo-deny, which takes a
+//! while. For `cargo xtask check`, the rules that concern only the list of dependencies are checked here, with the data
+//! that cargo itself provides. If cargo-deny is installed, it decides. Only cargo-deny knows security advisories, and
+//! only if it can reach their database.
 
 use std::process::{Command, Stdio};
 
@@ -44,7 +44,7 @@ struct Package {
     source: String,
 }
 
-/// All that is locked, on every platform and with every feature.
+/// All locked packages, on every platform and with every feature.
 fn packages() -> Result<Vec<Package>> {
     let output = cargo()
         .args(["metadata", "--format-version=1", "--all-features", "--locked"])
@@ -55,7 +55,7 @@ fn packages() -> Result<Vec<Package>> {
         serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
     let text = |package: &Value, key: &str| package[key].as_str().map(str::to_owned);
     let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
-    // What has no source is a folder of ours.
+    // A package without a source is a folder of ours.
     let others = packages.iter().filter_map(|package| {
         let source = text(package, "source")?;
         Some(Package { name: text(package, "name")?, licence: text(package, "license"), source })
@@ -63,7 +63,7 @@ fn packages() -> Result<Vec<Package>> {
     Ok(others.collect())
 }
 
-/// What `deny.toml` says.
+/// The rules of `deny.toml`.
 struct Rules {
     licences: Vec<String>,
     registries: Vec<String>,
@@ -113,9 +113,9 @@ impl Rules {
     }
 }
 
-/// Whether an expression like `(MIT OR Apache-2.0) AND Unicode-3.0` can be met by these licences alone.
+/// Whether these licences alone satisfy an expression such as `(MIT OR Apache-2.0) AND Unicode-3.0`.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
-    // Older crates write a slash for OR.
+    // Older crates write a slash instead of OR.
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut reader = Reader { words: &words, allowed };

@@ -1,7 +1,8 @@
-//! `cargo xtask fuzz`: the targets of `fuzz/`, for a short while each, led by what code they reach.
+//! `cargo xtask fuzz`: runs the targets of `fuzz/`, for a short while each, guided by code coverage.
 //!
-//! `cargo fuzz` would do, but it has to be installed, and wants a nightly compiler for its sanitizers. Those find misuse
-//! of memory, of which code without `unsafe` is free. What is left of it are these flags, which every compiler knows.
+//! `cargo fuzz` could do this, but it has to be installed, and needs a nightly compiler for its sanitizers. Those find
+//! misuse of memory, which code without `unsafe` does not have. Without sanitizers, these flags are all that is needed,
+//! and every compiler supports them.
 
 use std::env;
 use std::fs;
@@ -9,7 +10,7 @@ use std::process::Command;
 
 use crate::{Result, cargo, install, root};
 
-/// Each branch is counted, and what is compared is told to the fuzzer, who then tries to make it equal.
+/// Counts each branch, and reports compared values to the fuzzer, which then tries to make them equal.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Clink-dead-code --cfg fuzzing";
@@ -29,7 +30,8 @@ pub(crate) fn run(seconds: u32) -> Result {
     let host = host()?;
     let folder = root().join("fuzz");
     let mut build = cargo();
-    // A target is named so that build scripts and macros, which have no fuzzer in them, do without the flags.
+    // The target is named explicitly, so that build scripts and macros, which contain no fuzzer, are built without the
+    // flags.
     build.current_dir(&folder).args(["build", "--quiet", "--release", "--locked", "--target", &host]);
     crate::run(build.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", folder.join("target")))?;
     let shares: u32 = TARGETS.iter().map(|(_, share)| share).sum();
@@ -50,7 +52,7 @@ pub(crate) fn run(seconds: u32) -> Result {
     Ok(())
 }
 
-/// The machine that this is, in the compiler's words.
+/// The target triple of this machine.
 fn host() -> Result<String> {
     let output = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output();
     let output = output.map_err(|error| format!("rustc -vV: {error}"))?;

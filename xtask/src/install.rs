@@ -1,4 +1,4 @@
-//! What the commands need on the machine, installed when it is missing.
+//! Programs that the commands need on the machine, installed if they are missing.
 
 use std::env;
 use std::fs;
@@ -10,7 +10,7 @@ use atta_cluster::Binaries;
 
 use crate::{Result, cargo, root, run, say};
 
-/// Installs packages and keeps their services from starting: we want programs, and nothing left running.
+/// Installs packages and prevents their services from starting: we need only the programs, and nothing left running.
 const APT_SCRIPT: &str = r#"
 set -e
 policy=/usr/sbin/policy-rc.d
@@ -32,7 +32,7 @@ pub(crate) fn postgres() -> Result<Binaries> {
     Binaries::find().map_err(|error| error.to_string())
 }
 
-/// The pooler that workers must get along with.
+/// The pooler for the tests.
 pub(crate) fn pgbouncer() -> Result {
     if Path::new("/usr/sbin/pgbouncer").exists() || answers("pgbouncer") {
         return Ok(());
@@ -40,7 +40,8 @@ pub(crate) fn pgbouncer() -> Result {
     packages("PgBouncer", &["pgbouncer"])
 }
 
-/// What keeps servers in line, where it keeps its word on who leads, and the library by which it does.
+/// Patroni, which manages a cluster of servers; etcd, in which it stores who leads; and the library that connects the
+/// two.
 pub(crate) fn patroni() -> Result {
     if ["patroni", "etcd"].iter().all(|program| answers(program)) {
         return Ok(());
@@ -48,7 +49,7 @@ pub(crate) fn patroni() -> Result {
     packages("Patroni or etcd", &["patroni", "etcd-server", "python3-etcd"])
 }
 
-/// A clock that runs as fast as a test wants it to, for programs that know nothing of it.
+/// libfaketime: a clock that runs as fast as a test needs, for programs that do not know about it.
 pub(crate) fn faketime() -> Result {
     let library = "faketime/libfaketime.so.1";
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
@@ -58,7 +59,7 @@ pub(crate) fn faketime() -> Result {
     packages("libfaketime", &["libfaketime"])
 }
 
-/// What the fuzzer itself is written in.
+/// The C++ compiler for the fuzzer itself.
 pub(crate) fn cpp_compiler() -> Result {
     if env::var_os("CXX").is_some() || answers("c++") {
         return Ok(());
@@ -69,8 +70,9 @@ pub(crate) fn cpp_compiler() -> Result {
 /// The version that `deny.toml` is written for.
 const CARGO_DENY: &str = "cargo-deny@0.20.2";
 
-/// What knows licences by their texts, and the known holes. It is built from its source, once; not optimised, since it runs
-/// for a second. Nothing fails for want of it: most of what it looks at is looked at without it too.
+/// cargo-deny, which recognizes licences by their texts, and knows security advisories. It is built from source, once;
+/// without optimisation, since it runs only for a second. Nothing fails without it: most of its checks are also made
+/// without it.
 pub(crate) fn cargo_deny() {
     if find_cargo_deny().is_some() {
         return;
@@ -78,25 +80,25 @@ pub(crate) fn cargo_deny() {
     say("cargo-deny is missing: building it, which takes a while");
     let mut install = cargo();
     install.args(["install", CARGO_DENY, "--locked", "--debug", "--quiet", "--root"]).arg(tools());
-    // Symbols for a debugger would take half of the time.
+    // Debug symbols would take half of the time.
     install.env("CARGO_PROFILE_DEV_DEBUG", "0");
     if run(&mut install).is_err() {
         say("cargo-deny can't be built here: texts of licences and advisories are NOT looked at");
     }
 }
 
-/// On the PATH, or where we have put it.
+/// Finds it on the PATH, or in our own folder.
 pub(crate) fn find_cargo_deny() -> Option<PathBuf> {
     let own = tools().join("bin/cargo-deny");
     ["cargo-deny".into(), own].into_iter().find(|program: &PathBuf| answers(&program.to_string_lossy()))
 }
 
-/// Nobody else can put a program there.
+/// A folder in which nobody else can put a program.
 fn tools() -> PathBuf {
     root().join("target/tools")
 }
 
-/// What tasks in JavaScript and Python run on.
+/// The runtimes of JavaScript and Python tasks.
 pub(crate) fn runtimes() -> Result {
     if !answers("node") {
         packages("Node.js", &["nodejs"])?;
@@ -107,7 +109,7 @@ pub(crate) fn runtimes() -> Result {
     Ok(())
 }
 
-/// Node and npm, and with them the published versions of graphile-worker that we are compared with.
+/// Node and npm, and the published versions of graphile-worker with which we compare.
 pub(crate) fn node_packages() -> Result {
     if !answers("node") || !answers("npm") {
         packages("Node.js and npm", &["nodejs", "npm"])?;
@@ -119,7 +121,7 @@ pub(crate) fn node_packages() -> Result {
     run(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(&folder))
 }
 
-/// Python and pip: the tests of tasks in Python install a driver of the database, as its users do.
+/// Python and pip: the tests of Python tasks install a database driver, as users do.
 pub(crate) fn python_packages() -> Result {
     let has_pip = Command::new("python3").args(["-m", "pip", "--version"]).output();
     if has_pip.is_ok_and(|asked| asked.status.success()) {
@@ -128,7 +130,7 @@ pub(crate) fn python_packages() -> Result {
     packages("Python with pip", &["python3", "python3-pip"])
 }
 
-/// A folder that the user of a private server can reach too: the project's own may be closed to it.
+/// A folder that the user of a private server can access too: the project's own folder may be closed to it.
 pub(crate) fn downloads() -> Result<PathBuf> {
     let folder = env::temp_dir().join("atta-xtask");
     fs::create_dir_all(&folder).map_err(|error| format!("making {}: {error}", folder.display()))?;

@@ -1,6 +1,6 @@
 //! The project's own commands: `cargo xtask test`, `cargo xtask demo`.
 //!
-//! They work on a machine that has cargo and nothing else: what is missing is installed first, by the machine's own
+//! They work on a machine that has cargo and nothing else: missing programs are installed first, by the machine's own
 //! package manager, and named before that.
 
 mod bench;
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Progress, for the person in front.
+/// Prints progress to standard error.
 fn say(text: &str) {
     eprintln!("{text}");
 }
@@ -99,14 +99,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_path_buf()
 }
 
-/// The cargo that runs us, in the project's folder.
+/// The cargo that runs this program, in the project's folder.
 fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
     command
 }
 
-/// Says what is run, runs it, and fails if it fails.
+/// Prints the command, runs it, and returns an error if it fails.
 fn run(command: &mut Command) -> Result {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
     let program =

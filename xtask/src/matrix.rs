@@ -1,5 +1,5 @@
-//! `cargo xtask matrix [ROW]`: one fault per row, one promise per column; what they do is in crates/testkit/src/matrix.rs,
-//! the rows in crates/atta/tests/matrix and crates/atta-cli/tests/matrix.
+//! `cargo xtask matrix [ROW]`: one fault per row, one guarantee per column. crates/testkit/src/matrix.rs runs them; the
+//! rows are in crates/atta/tests/matrix and crates/atta-cli/tests/matrix.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ const BINARIES: [(&str, &str); 2] = [("atta", "matrix"), ("atta-cli", "hosted_ma
 const COLUMNS: [&str; 7] =
     ["fault", "heartbeat age", "other queues start", "unqueued start", "releases", "cron", "shutdown"];
 
-/// Widths beyond this go to a note below the table.
+/// Text that is wider than this goes into a note below the table.
 const WIDEST: usize = 14;
 
 /// Runs the rows whose names contain `wanted`, all for an empty text. Fails if a cell is red.
@@ -43,7 +43,7 @@ fn command(binaries: &[(&str, &str)]) -> Command {
     command
 }
 
-/// The rows of one binary, each a list of its name and its cells. They are printed as they come.
+/// Runs the rows of one binary; each is a list of its name and its cells. They are printed as they arrive.
 fn run_binary(binary: (&str, &str), wanted: &str) -> Result<Vec<Vec<String>>> {
     let failed = |error| format!("{}: {error}", binary.1);
     let mut command = command(&[binary]);
@@ -62,20 +62,20 @@ fn run_binary(binary: (&str, &str), wanted: &str) -> Result<Vec<Vec<String>>> {
         }
     }
     let status = child.wait().map_err(|error| failed(error.to_string()))?;
-    // A red cell is an exit code too; a binary that came to no end has fewer rows than it should.
+    // A red cell causes an exit code too; a binary that did not finish has fewer rows than it should.
     if rows.is_empty() || (!status.success() && !rows.iter().flatten().any(|cell| cell.starts_with("FAIL"))) {
         return Err(failed(status.to_string()));
     }
     Ok(rows)
 }
 
-/// A row, if the line is one.
+/// Parses a line as a row, if it is one.
 fn read(line: &str) -> Option<Vec<String>> {
     let cells = line.strip_prefix("matrix\t")?;
     Some(cells.split('\t').map(str::to_owned).collect())
 }
 
-/// One line per row; reasons that are too long for a column stand below, by their numbers.
+/// One line per row; reasons that are too long for a column are printed below, by number.
 fn table(rows: &[Vec<String>]) -> String {
     let mut notes: Vec<String> = Vec::new();
     let mut lines: Vec<Vec<String>> = vec![COLUMNS.map(str::to_owned).into()];

@@ -1,11 +1,12 @@
-//! `cargo xtask patroni`: a cluster under Patroni changes its leader while work is going on; what is done and checked is
-//! in crates/atta/tests/it/faults/patroni.rs. By hand only: it takes minutes, and packages that nothing else needs.
+//! `cargo xtask patroni`: a cluster under Patroni changes its leader while jobs are running;
+//! crates/atta/tests/it/faults/patroni.rs has the test. Run only by hand: it takes minutes, and needs packages that
+//! nothing else needs.
 
 use crate::{Result, cargo, install};
 
 const ROUNDS: &str = "3";
 
-/// Takes `--rounds N`: how often each fault is played.
+/// Accepts `--rounds N`: how often each fault is repeated.
 pub(crate) fn run(options: &[&str]) -> Result {
     let rounds = match options {
         [] => ROUNDS,

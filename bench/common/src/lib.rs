@@ -1,7 +1,7 @@
-//! What the harnesses share: the modes that they know, the clock, and the line that they print.
+//! What the harnesses share: their modes, the clock, and the line that they print.
 //!
 //! A harness is called as `PROGRAM SETTING MODE COUNT`, with the database in `DATABASE_URL`, and prints one line of
-//! JSON. It never measures its own start, only from the first moment on which a worker could work.
+//! JSON. It never measures its own start, only the time from the moment at which a worker could work.
 
 use std::env;
 use std::error::Error;
@@ -17,7 +17,7 @@ pub type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<
 /// How far ahead the jobs of `late` are scheduled.
 pub const AHEAD: Duration = Duration::from_secs(1);
 
-/// How many single adds are under way at a time, at the most.
+/// The largest number of single adds at a time.
 const ADDERS: usize = 16;
 
 /// The unit of times in /proc, which is the same on all usual Linux systems.
@@ -30,13 +30,13 @@ const PATIENCE: Duration = Duration::from_secs(240);
 pub enum Mode {
     /// Installs the schema and ends.
     Prepare,
-    /// Works until the jobs of the task `noop`, which are there already, are gone.
+    /// Works until the existing jobs of the task `noop` are gone.
     Drain,
-    /// Works until so many jobs of the task `noop` have run, whatever is left.
+    /// Works until this many jobs of the task `noop` have run, whatever is left.
     Part,
     /// Adds jobs of the task `noop` in one call.
     Add,
-    /// Adds jobs of the task `ping` one after the other, each when the former has started.
+    /// Adds jobs of the task `ping` one after the other, each when the one before has started.
     Latency,
     /// Adds jobs of the task `ping` that are due in a second.
     Late,
@@ -44,7 +44,7 @@ pub enum Mode {
     Cost,
 }
 
-/// The words of the command line.
+/// The arguments of the command line.
 #[derive(Clone, Debug)]
 pub struct Order {
     pub url: String,
@@ -77,7 +77,7 @@ impl Order {
 /// How many jobs of the task `noop` have run.
 static DONE: AtomicUsize = AtomicUsize::new(0);
 
-/// The delays of the jobs of the task `ping`, for whoever waits for them.
+/// The delays of the jobs of the task `ping`, for the code that waits for them.
 static DELAYS: OnceLock<UnboundedSender<f64>> = OnceLock::new();
 
 /// The body of the task `noop`.
@@ -85,18 +85,18 @@ pub fn noop() {
     DONE.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The body of the task `ping`: how late it starts, seen from the time that its payload names.
+/// The body of the task `ping`: reports how late it starts, compared with the time in its payload.
 pub fn ping(due_micros: i64) {
     let delay = (micros(SystemTime::now()) - due_micros) as f64 / 1000.0;
     if let Some(delays) = DELAYS.get() {
-        // Nobody waits any more when the harness ends early.
+        // When the harness ends early, nobody waits any more.
         let _ = delays.send(delay);
     }
 }
 
-/// Waits for `count` jobs to have run and for their rows to be gone, and prints how long that took.
+/// Waits until `count` jobs have run and their rows are gone, and prints how long that took.
 ///
-/// The table is asked only after the last job has run: asking walks over all that is dead in it.
+/// The table is queried only after the last job has run: the query reads all dead rows in it.
 pub async fn drained(count: usize, start: Instant, is_empty: impl AsyncFn() -> Result<bool>) -> Result {
     while DONE.load(Ordering::Relaxed) < count {
         give_up(start)?;
@@ -120,7 +120,7 @@ pub async fn added<T, E: Into<Box<dyn Error + Send + Sync>>>(
     Ok(())
 }
 
-/// One job after the other, each when the former has started. `add` gets the time to write into the payload.
+/// One job after the other, each when the one before has started. `add` gets the time to write into the payload.
 ///
 /// The first jobs warm up connections and statements, and do not count.
 pub async fn latency(count: usize, add: impl AsyncFn(i64) -> Result) -> Result {
@@ -140,8 +140,8 @@ pub async fn latency(count: usize, add: impl AsyncFn(i64) -> Result) -> Result {
 
 /// Jobs that are due in a second. `add` gets their time.
 ///
-/// All are added before the first is due, if the machine is not very slow: an add wakes a worker, and one that is woken
-/// all the time is never late.
+/// All are added before the first is due, unless the machine is very slow: an add wakes a worker, and a worker that is
+/// woken all the time is never late.
 pub async fn late(count: usize, add: impl AsyncFn(i64) -> Result) -> Result {
     let mut delays = listen();
     let mut seen = Vec::with_capacity(count);
@@ -155,11 +155,11 @@ pub async fn late(count: usize, add: impl AsyncFn(i64) -> Result) -> Result {
     Ok(())
 }
 
-/// Calls `add` at the rate of `BENCH_RATE` per second, and prints what each job of the task `noop` that ran meanwhile cost
-/// the PostgreSQL whose first process is `BENCH_POSTGRES_PID`.
+/// Calls `add` at the rate of `BENCH_RATE` per second, and prints what each job of the task `noop` that ran meanwhile
+/// cost the PostgreSQL server whose postmaster has the process id `BENCH_POSTGRES_PID`.
 ///
 /// The first second warms up connections and statements, and does not count. An add that takes long does not delay the
-/// next ones, as long as not too many are under way.
+/// next ones, as long as not too many are running.
 pub async fn cost<F>(seconds: usize, add: impl Fn() -> F) -> Result
 where
     F: Future<Output = Result> + Send + 'static,
@@ -202,20 +202,20 @@ where
     Ok(())
 }
 
-/// The CPU time that a server has had, in seconds, with all its processes, those that have ended included.
+/// The CPU time of a server, in seconds, with all its processes, including those that have ended.
 fn cpu_seconds(postgres: usize) -> Result<f64> {
     let mut ticks = 0;
     for entry in std::fs::read_dir("/proc")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<usize>() else { continue };
-        // It may have ended since; then its time is in that of its parent.
+        // The process may have ended since; then its time is included in that of its parent.
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-        // The name, in parentheses, may have spaces in it. After it: state, parent, and so on.
+        // The name, in parentheses, may contain spaces. After it: state, parent, and so on.
         let Some((_, fields)) = stat.rsplit_once(") ") else { continue };
         let fields: Vec<&str> = fields.split(' ').collect();
         let number =
             |index: usize| fields.get(index).and_then(|field| field.parse::<usize>().ok()).unwrap_or(0);
         if pid == postgres {
-            // Its own, and that of the children that it has waited for.
+            // Its own time, and that of the children that it has waited for.
             ticks += number(11) + number(12) + number(13) + number(14);
         } else if number(1) == postgres {
             ticks += number(11) + number(12);
@@ -254,7 +254,7 @@ fn print_seconds(elapsed: Duration) {
     println!("{{\"seconds\":{:.6},\"peak_mb\":{:.1}}}", elapsed.as_secs_f64(), peak_mb());
 }
 
-/// The most memory that this process ever had, as Linux counts it; 0 elsewhere.
+/// The peak memory of this process, as Linux counts it; 0 on other systems.
 fn peak_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();

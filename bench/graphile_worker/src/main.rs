@@ -1,5 +1,5 @@
-//! The harness of the crate graphile_worker. Settings: `500` and `5000`, the size of the local queue; they go with 24
-//! and 500 jobs at a time. Latency and lateness are measured without a local queue, as by default.
+//! The harness of the crate graphile_worker. Settings: `500` and `5000`, the size of the local queue, with 24 and 500
+//! jobs at a time respectively. Latency and lateness are measured without a local queue, which is the default.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The harness of the crate riverqueue. The one setting, `2000`, is the number of workers that its own bench command
-//! has; the pauses between fetches are that command's too.
+//! The harness of the crate riverqueue. The only setting, `2000`, is the number of workers of its own bench command;
+//! the pauses between fetches are that command's too.
 
 use std::time::{Duration, Instant};
 

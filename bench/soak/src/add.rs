@@ -1,4 +1,4 @@
-//! The adder's side: jobs at an even pace, and every tenth of a second one that tells how long it waited.
+//! The producer: adds jobs at an even rate, and every tenth of a second one that reports how long it waited.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,22 +12,22 @@ use crate::Result;
 use crate::mix::{Batch, batch};
 use crate::tasks::{Sent, TIMED, Tally, now_micros};
 
-/// How often jobs are added, and how many at once at the most.
+/// How often jobs are added, and the largest number at once.
 const TICK: Duration = Duration::from_millis(20);
 const MOST_AT_ONCE: u64 = 1000;
 /// How often a timed job is added.
 const TIMED_EVERY: Duration = Duration::from_millis(100);
-/// At full speed: how many jobs are added at once, and how many that could run may wait.
+/// At full speed: how many jobs are added at once, and how many jobs that could run may wait.
 const FULL_BATCH: u64 = 1000;
 const MAY_WAIT: u64 = 10_000;
-/// Connections, caches and batch sizes are not at their best yet.
+/// Before this, connections, caches and batch sizes are not at their best yet.
 const WARM_UP: Duration = Duration::from_secs(5);
 
 pub(crate) struct Adder {
     utils: WorkerUtils,
-    /// Jobs a second.
+    /// Jobs per second.
     rate: f64,
-    /// Jobs that were given to be added, and rows that came of it: a key's second job is merged into the first.
+    /// Jobs that were passed to be added, and the resulting rows: a key's second job is merged into the first.
     asked: AtomicU64,
     rows: AtomicU64,
     is_over: AtomicBool,
@@ -63,7 +63,7 @@ impl Adder {
         self.rows.fetch_add(rows, Ordering::Relaxed);
     }
 
-    /// What could not be added in time is made up for.
+    /// Jobs that could not be added in time are added later.
     async fn add_evenly(&self) -> Result {
         let (began, mut added) = (Instant::now(), 0);
         while !self.is_over() {
@@ -96,7 +96,7 @@ impl Adder {
     }
 }
 
-/// Jobs a second that are run while as many are added.
+/// Jobs per second that run while as many are added.
 pub(crate) async fn full_speed(utils: &WorkerUtils, tally: &Tally, length: Duration) -> Result<f64> {
     let (began, mut number, mut prompt) = (Instant::now(), 0, 0);
     let mut start = None;
@@ -117,7 +117,7 @@ pub(crate) async fn full_speed(utils: &WorkerUtils, tally: &Tally, length: Durat
     Ok((tally.completed() - before) as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Gives back how many rows came of it. Those with keys go at the same time over another connection.
+/// Returns the number of resulting rows. Jobs with keys are added at the same time over another connection.
 async fn add(utils: &WorkerUtils, batch: &Batch) -> Result<u64> {
     let (plain, keyed) =
         tokio::try_join!(utils.insert_raw_jobs(&batch.plain), utils.add_raw_jobs(&batch.keyed))?;

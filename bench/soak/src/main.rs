@@ -1,8 +1,9 @@
-//! The processes of `cargo xtask soak`: `full SECONDS` finds out what a worker and an adder do at most, `work` is the
-//! worker, `add RATE` adds so many jobs a second. The database is in `DATABASE_URL`.
+//! The processes of `cargo xtask soak`: `full SECONDS` measures the highest speed of a worker and a producer, `work` is
+//! the worker, `add RATE` adds that many jobs per second. The database is in `DATABASE_URL`.
 //!
-//! `work` and `add` answer each line of their input with one line of flat JSON, what they counted, and end in good order
-//! with their input: so they go with whoever started them. The line `stop` ends the adding; the answers go on.
+//! `work` and `add` answer each line of their input with one line of flat JSON that contains their counts. They shut
+//! down when their input ends, so they end with the process that started them. The line `stop` ends the adding; the
+//! answers continue.
 
 mod add;
 mod mix;
@@ -34,14 +35,14 @@ async fn main() -> Result {
     }
 }
 
-/// Both in one process: the adder waits when the worker can't keep up, and so finds what the two can do at most.
+/// Both in one process: the producer waits when the worker can't keep up, which shows the highest speed of the two.
 async fn full(url: &str, length: Duration) -> Result {
     let tally = Arc::new(Tally::default());
     let worker = tasks::worker(url, &tally).await?;
     let handle = worker.handle();
     let running = tokio::spawn(async move { worker.run().await });
     let rate = add::full_speed(&WorkerUtils::connect(url)?, &tally, length).await;
-    // However it ended, the worker leaves in good order.
+    // However it ended, the worker is shut down.
     handle.request_shutdown();
     running.await??;
     println!("{{\"per_second\":{:.1}}}", rate?);

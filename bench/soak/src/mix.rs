@@ -1,5 +1,5 @@
-//! What is added: of a hundred jobs ninety are plain, five are in queues, three are due in some seconds, one has a key
-//! and is due later, and one fails once. In the same order each time.
+//! The jobs that are added: of a hundred, ninety are plain, five are in queues, three are due in some seconds, one has
+//! a key and is due later, and one fails once. They are in the same order each time.
 
 use atta::{JobKeyMode, JobSpec, JobSpecBuilder, RawJobSpec};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -8,34 +8,34 @@ use serde::Serialize;
 use crate::Result;
 use crate::tasks::{FAILS_ONCE, LATER, PLAIN, QUEUED};
 
-/// Few enough for each to have several jobs a second.
+/// Few enough that each has several jobs per second.
 const QUEUES: u64 = 100;
-/// So few that many an add finds the key's last job still there, and is merged into it.
+/// So few that many adds find the key's last job still there, and are merged into it.
 const KEYS: u64 = 200;
 
-/// A payload as many have one: a number to look something up by, and a few words.
+/// A typical payload: a number by which to look something up, and a few words.
 #[derive(Serialize)]
 struct Payload {
     id: u64,
     kind: &'static str,
 }
 
-/// Jobs to add, by the way that they go.
+/// Jobs to add, by how they are added.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// By COPY.
     pub(crate) plain: Vec<RawJobSpec>,
-    /// By the function that merges.
+    /// By the SQL function, which merges.
     pub(crate) keyed: Vec<RawJobSpec>,
-    /// How many of them are to be run at once and then never again.
+    /// How many of them run at once and then never again.
     pub(crate) prompt: u64,
 }
 
-/// The jobs of these numbers.
+/// The jobs with these numbers.
 pub(crate) fn batch(numbers: std::ops::Range<u64>, now: DateTime<Utc>) -> Result<Batch> {
     let mut batch = Batch::default();
     for number in numbers {
-        // 37 and 100 have no divisor in common, so each hundred has every remainder once, well mixed.
+        // 37 and 100 have no common divisor, so each hundred has every remainder once, well mixed.
         let (task, spec) = match number * 37 % 100 {
             0..90 => (PLAIN, JobSpec::default()),
             90..95 => (QUEUED, JobSpecBuilder::new().queue_name(queue(number)).build()),
@@ -57,7 +57,7 @@ fn queue(number: u64) -> String {
     format!("soak_{}", number / 20 % QUEUES)
 }
 
-/// One to ten.
+/// One to ten seconds after `now`.
 fn some_seconds_after(now: DateTime<Utc>, number: u64) -> DateTime<Utc> {
     now + TimeDelta::milliseconds(1000 + (number * 7919 % 9000) as i64)
 }

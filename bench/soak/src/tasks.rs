@@ -1,4 +1,4 @@
-//! The worker's side: the tasks, which do next to nothing, and what is counted of them.
+//! The worker: its tasks, which do almost nothing, and their counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,24 +17,24 @@ pub(crate) const QUEUED: &str = "soak_queued";
 pub(crate) const LATER: &str = "soak_later";
 /// Fails at its first attempt.
 pub(crate) const FAILS_ONCE: &str = "soak_fails_once";
-/// Says how long ago it was added.
+/// Reports how long ago it was added.
 pub(crate) const TIMED: &str = "soak_timed";
 
-/// The payload of a timed job: when somebody began to add it.
+/// The payload of a timed job: when its add began.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Sent {
     pub(crate) at_micros: i64,
 }
 
-/// What has been run.
+/// Counts of what has run.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Jobs that succeeded, of every task.
     completed: AtomicU64,
-    /// Those of them that could be run at once.
+    /// How many of these could be run at once.
     prompt: AtomicU64,
     failed: AtomicU64,
-    /// From add to start, in milliseconds, since they were last told.
+    /// The times from add to start, in milliseconds, since the last report.
     delays: Mutex<Vec<f64>>,
 }
 
@@ -47,7 +47,7 @@ impl Tally {
         self.prompt.load(Ordering::Relaxed)
     }
 
-    /// The counts so far, and the delays since the last time that they were told.
+    /// The counts so far, and the delays since the last report.
     pub(crate) fn tell(&self) -> String {
         let mut delays = std::mem::take(&mut *self.delays.lock().unwrap_or_else(PoisonError::into_inner));
         delays.sort_by(f64::total_cmp);
@@ -87,7 +87,7 @@ impl Tally {
     }
 }
 
-/// A worker with all the tasks, and otherwise as it comes.
+/// A worker with all the tasks, and default settings otherwise.
 pub(crate) async fn worker(url: &str, tally: &Arc<Tally>) -> Result<Worker> {
     let task = |run: fn(&Tally, &WorkerContext) -> Result<(), TaskError>| {
         let tally = tally.clone();
@@ -117,7 +117,7 @@ pub(crate) fn now_micros() -> i64 {
     since.map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// The smallest that is at least as large as this part of them all.
+/// The smallest value that is at least as large as this fraction of all values.
 fn percentile(sorted: &[f64], part: f64) -> Option<f64> {
     let rank = (part * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()

@@ -1,8 +1,8 @@
-// The host of JavaScript and TypeScript tasks: see docs/hosts.md for the words, docs/tasks.md for what tasks get.
+// The host of JavaScript and TypeScript tasks. docs/hosts.md describes the messages, docs/tasks.md what tasks get.
 //
-// One process, one socket (file descriptor 3), many jobs at a time. A line is a word. Everything that is said within
-// one turn of the event loop goes out in one write, and helpers are made only when a task asks for them: a job that does
-// nothing should cost next to nothing.
+// One process, one socket (file descriptor 3), many jobs at a time. Each line is a message. All messages of one turn of
+// the event loop are sent in one write, and helpers are created only when a task asks for them: a job that does nothing
+// should cost almost nothing.
 //
 // The value of this script is a function of `require` and `import`.
 (function (require, importModule) {
@@ -19,9 +19,9 @@
   const LONGEST_LOG = 8 * 1024;
   const LONGEST_ERROR = 32 * 1024;
 
-  // What is started from here is not to be an evaluated script again.
+  // Processes that are started from here must not evaluate this script again.
   process.execArgv = [];
-  // Frames of the host and of libraries take their part; those of the task are to be seen all the same.
+  // Frames of the host and of libraries count towards the limit; those of the task must still be visible.
   Error.stackTraceLimit = Math.max(Error.stackTraceLimit ?? 0, 30);
 
   const socket = new net.Socket({ fd: 3, readable: true, writable: true });
@@ -29,19 +29,19 @@
 
   /** Identifier to function, or to the promise of one. */
   const tasks = new Map();
-  /** Runs that have not begun, by their numbers. A run that is aborted before it begins leaves this map and never begins. */
+  /** Runs that have not started, by their numbers. A run that is aborted before that is removed and never starts. */
   const pending = new Map();
   let willStart = false;
-  /** Run number to the controller of its abort signal, for those that asked for one. */
+  /** Run number to the controller of its abort signal, for runs whose task asked for one. */
   const controllers = new Map();
-  /** Call number to what waits for the reply. */
+  /** Call number to the promise that waits for the reply. */
   const calls = new Map();
   let nextCall = 1;
   let settings = { concurrency: 1, connection: "", schema: "graphile_worker" };
   let workerId = null;
   let isAborted = false;
 
-  // Speaking: done runs and other lines are gathered, and sent once a turn.
+  // Sending messages: finished runs and other lines are collected, and sent once per turn of the event loop.
   let done = [];
   let lines = "";
   let willFlush = false;
@@ -65,7 +65,7 @@
   }
 
   function say(word) {
-    // A run that is done comes after what it said, and before what others say.
+    // The end of a run is sent after the messages of that run, and before those of others.
     if (done.length > 0) {
       lines += '{"done":[' + done.join(",") + "]}\n";
       done = [];
@@ -79,7 +79,7 @@
     flushSoon();
   }
 
-  /** At once: nothing that a task does after this can keep it from being sent. */
+  /** Sends the message at once: nothing that a task does after this can prevent that. */
   function sayStarted(run) {
     flush();
     socket.write(`{"started":[${run}]}\n`);
@@ -99,7 +99,7 @@
     return text.length <= longest ? text : `${text.slice(0, longest)}… (${text.length - longest} characters more)`;
   }
 
-  /** Where a file can't be parsed: its path and line, the line itself and a caret. Node puts that before the rest. */
+  /** Where a file can't be parsed: path and line, the line itself and a caret. Node puts that before the rest. */
   function placeOf(stack, name) {
     if (!/^(\/|file:)\S*:\d+\n/.test(stack)) return "";
     const end = stack.indexOf(`\n${name}:`);
@@ -109,13 +109,13 @@
   const HOST_FRAME = /\(eval at <anonymous> \(\[eval\]|^    at \[eval\]/;
   const NODE_FRAME = /\(node:internal\/|\(node:async_hooks|at (async )?node:internal/;
 
-  /** The calls that led to an error, without the host's own frames and Node's. A helper's frames are above those of the task. */
+  /** The stack frames of an error, without the host's own and Node's. A helper's frames are above those of the task. */
   function framesOf(stack) {
     const start = stack.indexOf("\n    at ");
     if (start < 0) return "";
     const frames = stack.slice(start + 1).split("\n");
     const own = frames.filter((frame) => !HOST_FRAME.test(frame) && !NODE_FRAME.test(frame));
-    // The host waits for all tasks to be loaded.
+    // The frame in which the host waits for all tasks to be loaded.
     if (/at async Promise\.all \(index \d+\)$/.test(own.at(-1))) own.pop();
     return own.map((frame) => "\n" + frame).join("");
   }
@@ -129,7 +129,7 @@
     return `\n${name === "Object" ? "Error" : name}` + (hasCode ? `, code: ${error.code}` : "");
   }
 
-  /** The message first, then where it came from. */
+  /** The message of an error first, then where it came from. */
   function errorText(error, depth = 0) {
     if (!(error instanceof Error) && !(error && typeof error.message === "string")) {
       return cut(typeof error === "string" ? error : util.inspect(error), LONGEST_ERROR);
@@ -178,7 +178,7 @@
     }
     scope(more) {
       const logger = new Logger({ ...this._scope, ...more }, this._run);
-      // What the user added goes with each message; what the worker knows already does not.
+      // Metadata that the user added is sent with each message; data that the worker already knows are not.
       const added = { ...this._added, ...more };
       logger._added = added;
       for (const level of ["error", "warn", "info", "debug"]) {
@@ -189,8 +189,9 @@
   }
 
   /**
-   * What tasks print goes to the log, line by line, with the job where it is known. The end of a run ends its line; a line that
-   * belongs to no run ends after a moment. Returns what ends the line of a run, and what ends all lines.
+   * Sends what tasks print to the log, line by line, with the job if it is known. The end of a run ends its line; a
+   * line that belongs to no run ends after a moment. Returns a function that ends the line of a run, and one that ends
+   * all lines.
    */
   function takeOver(stream, level) {
     const { StringDecoder } = require("node:string_decoder");
@@ -231,7 +232,7 @@
 
   const toDate = (micros) => new Date(Math.floor(micros / 1000));
 
-  /** The job that runs: it is locked by this worker, whatever its row says. */
+  /** The running job: it counts as locked by this worker, whatever its row contains. */
   const makeOwnJob = (words, task, payload) => ({
     ...makeJob(words, task, payload),
     locked_at: new Date(),
@@ -274,7 +275,7 @@
   function call(add, preserveRunAt) {
     return new Promise((resolve, reject) => {
       const number = nextCall++;
-      // The error is to show where the task called.
+      // The stack of the error must show where the task made the call.
       const where = new Error();
       calls.set(number, { resolve, reject, where });
       const word = { call: number, add };
@@ -293,9 +294,9 @@
     return added.map(({ job, payload }) => makeJob(job, job.task_identifier, payload));
   }
 
-  // Connections by the project's own pg.
+  // Connections, by the project's own pg.
 
-  /** The promise of a pool, once somebody asked for one. */
+  /** The promise of a pool, once a task asked for one. */
   let pool;
 
   function findPg() {
@@ -311,7 +312,7 @@
     throw new Error(`helpers.query and helpers.withPgClient need the package pg: ${where}`);
   }
 
-  /** A pool by the first way that leads to the database. */
+  /** Opens a pool by the first way of connecting that works. */
   async function openPool() {
     const pg = findPg();
     let failure;
@@ -328,14 +329,14 @@
         return opened;
       } catch (error) {
         await opened.end();
-        // With sslmode=prefer, what is wrong without TLS says more than that there is none.
+        // With sslmode=prefer, the error of the attempt without TLS is more useful than that the server has no TLS.
         if (!failure || /does not support SSL/.test(failure.message)) failure = error;
       }
     }
     throw failure;
   }
 
-  /** Each server, with and without TLS, in the order in which libpq tries them: pg itself knows one way. */
+  /** Each server, with and without TLS, in the order in which libpq tries them: pg itself tries only one. */
   function waysToConnect(text) {
     if (text === "" || /^postgres(ql)?:\/\//.test(text)) {
       const connectionString = text || process.env.DATABASE_URL;
@@ -380,14 +381,14 @@
       minVersion: pairs.ssl_min_protocol_version,
       maxVersion: pairs.ssl_max_protocol_version,
     };
-    // The name, also where the address is given.
+    // The name is set even if the address is given.
     if (net.isIP(host) === 0) tls.servername = host;
     if (mode !== "verify-full") tls.checkServerIdentity = () => undefined;
     if (mode === "prefer") return [tls, false];
     return mode === "allow" ? [false, tls] : [tls];
   }
 
-  /** Of several servers, only some may do: target_session_attrs. */
+  /** Of several servers, only some may be acceptable: target_session_attrs. */
   async function expectSession(client, session = "any") {
     if (["any", "prefer-standby"].includes(session)) return;
     const sql = "select pg_is_in_recovery() as standby, current_setting('transaction_read_only') = 'on' as read_only";
@@ -401,7 +402,8 @@
     try {
       return await (await opening).connect();
     } catch (error) {
-      // Next time, from the first way on. What the server itself refuses, it would refuse again.
+      // The next call starts again with the first way to connect. An error of the server itself is kept: it would
+      // refuse again.
       if (pool === opening && error.severity === undefined) pool = undefined;
       throw error;
     }
@@ -415,7 +417,8 @@
       isSound = true;
       return result;
     } finally {
-      // In whatever state a failed callback has left it. An open transaction is rolled back with its connection.
+      // A failed callback may leave the connection in any state. An open transaction is rolled back by closing the
+      // connection.
       const isOpen = ["T", "E"].includes(client.getTransactionStatus?.());
       if (isSound && isOpen) {
         const told = "a callback of helpers.withPgClient ended within a transaction, which is rolled back";
@@ -491,9 +494,9 @@
     };
   }
 
-  // Running.
+  // Running jobs.
 
-  /** After everything that has arrived was read: an abort may be among it, if a task has blocked this process for a while. */
+  /** Starts runs after all messages that have arrived: an abort may be among them, if a task blocked this process. */
   function runSoon(word) {
     pending.set(word.run, word);
     if (!willStart) {
@@ -577,7 +580,7 @@
     for (const stream of printed) stream.end(run);
   }
 
-  // Listening.
+  // Receiving messages.
 
   async function loadTask({ identifier, path: file }) {
     let loaded;
@@ -586,7 +589,7 @@
     } catch (error) {
       throw withHint(error, file);
     }
-    // CommonJS, ES modules, and ES modules that were compiled to CommonJS.
+    // CommonJS modules, ES modules, and ES modules that were compiled to CommonJS.
     let found = loaded.default ?? loaded["module.exports"];
     if (typeof found !== "function" && found && typeof found.default === "function") found = found.default;
     if (typeof found !== "function") {
@@ -602,7 +605,7 @@
     } else if (/outside a module|Unexpected token 'export'/.test(error.message)) {
       error.message += ` (for ES modules name it .mjs, or say "type": "module" in package.json)`;
     } else if (error instanceof SyntaxError && !String(error.stack).includes(path.basename(file) + ":")) {
-      // Of ES modules, Node does not say where.
+      // For ES modules, Node does not report the position.
       error.message += ` (for the place: node --check ${file})`;
     }
     return error;
@@ -651,7 +654,7 @@
     waiting.reject(where);
   }
 
-  /** A word that can't be read; whoever waits for it is told so. */
+  /** Handles a message that can't be parsed: whoever waits for it gets an error. */
   function refuse(line, { message }) {
     const [, kind, number] = /^\{"(run|reply)":(\d+),/.exec(line) ?? [];
     const why = `its JSON can't be read: ${message}`;
@@ -697,20 +700,20 @@
     }
     heard = chunk.slice(begin);
   });
-  // A task may end the process: what was said by then is sent all the same.
+  // A task may end the process: messages from before that are still sent.
   process.on("exit", () => {
     for (const stream of printed) stream.endAll();
     willFlush = false;
     flush();
   });
 
-  // The worker has gone, or wants us to go.
+  // The worker has gone, or has told this host to end.
   const leave = () => process.exit(0);
   socket.on("end", leave);
   socket.on("error", leave);
   socket.on("close", leave);
 
-  // A promise that nobody waits for is a mistake of one task, and no reason to take the others down.
+  // An unhandled rejection is a mistake of one task, and no reason to stop the others.
   process.on("unhandledRejection", (error) => {
     log("error", currentRun.getStore(), `a promise was rejected and nobody waited for it: ${errorText(error)}`);
   });

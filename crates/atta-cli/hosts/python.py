@@ -26,29 +26,29 @@ from uuid import UUID
 
 LONGEST_LOG = 8 * 1024
 LONGEST_ERROR = 32 * 1024
-# The worker ends a host in which more runs than this hang.
+# The worker kills a host in which more runs than this hang.
 LOST_THREADS = 256
 
 socket = sockets.socket(fileno=3)
-# Whatever a task starts has no business with it.
+# Processes that a task starts must not inherit the socket.
 os.set_inheritable(3, False)
 
 current_run = contextvars.ContextVar("current_run", default=None)
 outgoing = queue.SimpleQueue()
 send_lock = threading.Lock()
 
-# Speaking.
+# Sending messages.
 
 
 def say(word):
-    # The worker does not read NaN and Infinity, which are no JSON.
+    # The worker rejects NaN and Infinity, which are not valid JSON.
     outgoing.put(json.dumps(word, default=encode, allow_nan=False) + "\n")
 
 
 def encode(value):
     """What JSON does not know."""
     if isinstance(value, datetime):
-        # Without a zone it is meant in that of the machine, as everywhere in Python.
+        # A time without a zone is in the machine's local time, as everywhere in Python.
         return (value if value.tzinfo else value.astimezone()).isoformat()
     if isinstance(value, (date, UUID, Decimal)):
         return str(value)
@@ -192,7 +192,7 @@ class Printed:
         for line in lines:
             log(self._level, run, line[:-1] if line.endswith("\r") else line)
         if rest and run is None:
-            # No end of a run ends this line, so a moment does.
+            # This line belongs to no run whose end could end it, so it ends after a moment.
             host.soon(self.end, None)
         return len(text)
 
@@ -409,7 +409,7 @@ def added_jobs(word):
     return [make_job(one["job"], one["job"]["task_identifier"], one["payload"]) for one in word["result"]]
 
 
-# Connections by the project's own psycopg.
+# Connections, by the project's own psycopg.
 
 
 def rows_of(description, rows):
@@ -437,7 +437,7 @@ def find_driver():
             if error.name != name:
                 raise
         except ImportError as error:
-            # It needs libpq, which the machine may not have.
+            # It needs libpq, which may not be installed on the machine.
             cure = f"run {sys.executable} -m pip install '{name}{'[binary]' if name == 'psycopg' else '-binary'}'"
             raise ImportError(f"{name} is installed and can't be loaded: {cure}") from error
     need = "helpers.query and helpers.with_pg_client need psycopg"
@@ -449,7 +449,7 @@ def find_driver():
 
 def connection_text():
     text = host.connection or os.environ.get("DATABASE_URL", "")
-    # A word of Node's, which the worker takes as well.
+    # Node's name for an sslmode, which the worker accepts as well.
     if "sslmode='no-verify'" in text:
         text = re.sub(r"sslrootcert='(?:[^'\\]|\\.)*'", "", text.replace("sslmode='no-verify'", "sslmode='require'"))
     return text
@@ -490,7 +490,7 @@ class Database:
         driver = find_driver()
         connection = driver.connect(connection_text())
         connection.autocommit = True
-        # Behind a pooler, a prepared statement may be somebody else's.
+        # Behind a pooler, a prepared statement may belong to another client.
         connection.prepare_threshold = None
         return connection
 
@@ -501,7 +501,7 @@ class Database:
         try:
             result = callback(connection)
         except BaseException:
-            # Whatever state it is in; an open transaction is rolled back.
+            # Closed in whatever state it is; an open transaction is rolled back.
             connection.close()
             raise
         if is_in_transaction(connection):
@@ -541,7 +541,7 @@ class Database:
 
 database = Database()
 
-# Running.
+# Running jobs.
 
 
 class Unloaded:
@@ -563,7 +563,7 @@ class Threads:
             if is_idle:
                 self._idle -= 1
         if not is_idle:
-            # If there can be no more of them, nothing is put in line that would begin later.
+            # If no more threads can be started, this raises an error, and nothing is queued that would start later.
             threading.Thread(target=self._run, name="task", daemon=True).start()
         self._work.put((function, arguments))
 
@@ -588,18 +588,18 @@ class Host:
         self._is_aborted = False
         self._lock = threading.Lock()
         self._threads = Threads()
-        # Runs that have not begun. One that is aborted before leaves this set and never begins.
+        # Runs that have not started. A run that is aborted before it starts is removed from this set and never starts.
         self._pending = set()
-        # Runs that need the loop.
+        # Runs that need the event loop.
         self._coroutines = set()
-        # A task that nothing refers to may be collected while it runs.
+        # Keeps references, because a task that nothing refers to may be garbage-collected while it runs.
         self._running = set()
 
     def hello(self, word):
         self.worker = word.get("worker")
         self.connection = word.get("connection", "")
         concurrency = max(word.get("concurrency", 1), 1)
-        # What coroutines hand to a thread. Threads are started as they are needed, and some may hang.
+        # For functions that coroutines run in threads. Threads are started as needed, and some may hang.
         self.loop.set_default_executor(ThreadPoolExecutor(max(concurrency, 10) + LOST_THREADS, "helper"))
         if word["tasks"]:
             for place in (os.path.dirname(word["tasks"][0]["path"]), os.getcwd()):
@@ -806,7 +806,7 @@ def load_task(identifier, path):
     name = "atta_tasks." + identifier.replace("/", ".")
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
-    # What pickles or inspects a task's types looks for its module there.
+    # Code that pickles or inspects a task's types looks for its module there.
     sys.modules[name] = module
     spec.loader.exec_module(module)
     task = getattr(module, "task", None)
@@ -852,7 +852,7 @@ def listen():
                 host.hear(json.loads(line))
             except Exception as error:
                 host.refuse(line, error)
-    # The worker has gone, or wants us to go, whatever the tasks do.
+    # The worker has gone, or has told this host to end, whatever the tasks do.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The arguments of the command line.
 
 mod read;
 mod worker;
@@ -191,7 +191,7 @@ pub(crate) enum ClaimsChoice {
     Durable,
 }
 
-/// A number of any size and sign that fits.
+/// A whole number within the range of its type, of either sign.
 pub(crate) fn whole_number<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "is out of range".into(),

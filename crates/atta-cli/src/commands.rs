@@ -1,4 +1,4 @@
-//! One module a command.
+//! One module per command.
 
 pub(crate) mod run;
 pub(crate) mod dev;
@@ -7,7 +7,7 @@ pub(crate) mod config;
 pub(crate) mod migrate;
 pub(crate) mod bench;
 
-// Looking and steering: what they share, then in the order of the help page.
+// Commands that read or manage jobs: first what they share, then in the order of the help page.
 mod filter;
 mod interrupt;
 mod open;

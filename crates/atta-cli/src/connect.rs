@@ -1,4 +1,4 @@
-//! From what the user said to a connection. How it is read and opened is the library's part.
+//! Turns the user's options into a connection. The library parses the connection string and connects.
 
 use atta::ConnectionSettings;
 use tokio_postgres::Client;
@@ -11,12 +11,12 @@ pub(crate) async fn connect(connection: &Connection) -> Result<Client, Failure> 
     open(&settings(connection)?).await
 }
 
-/// Opens one connection as set up.
+/// Opens one connection with these settings.
 pub(crate) async fn open(settings: &ConnectionSettings) -> Result<Client, Failure> {
     Ok(settings.connect().await?)
 }
 
-/// What the user said by `-c`, or else what the environment says.
+/// The settings from `-c`, or else from the environment.
 pub(crate) fn settings(connection: &Connection) -> Result<ConnectionSettings, Failure> {
     let settings = match connection.connection.as_deref() {
         Some(text) => ConnectionSettings::new(text)?,
@@ -33,7 +33,7 @@ pub(crate) fn settings(connection: &Connection) -> Result<ConnectionSettings, Fa
     Ok(settings)
 }
 
-/// The server's message, or the cause of there being none.
+/// The server's message, or why there is none.
 pub(crate) fn reason(error: &tokio_postgres::Error) -> String {
     use std::error::Error;
     match error.as_db_error() {

@@ -1,10 +1,10 @@
 //! The private PostgreSQL of `atta dev`, in the folder `.atta` of a project.
 //!
-//! Any number of `atta dev` may run in one project: the first starts the server, the others join, and it stops with
-//! the last. Each has a guard beside it, a process of this same program at the other end of a pipe: when `atta dev`
-//! ends, in whatever way, its guard notices, and the last guard stops the server. Who is there is told by locks on
-//! files, which the system takes back from the dead: a guard shares the lock `users` for as long as it lives, and
-//! whoever starts or stops the server has the lock `start` meanwhile.
+//! Any number of `atta dev` may run in one project: the first starts the server, the others join, and the server stops
+//! with the last. Each has a guard, which is another process of this same program at the other end of a pipe. When
+//! `atta dev` ends, in whatever way, its guard notices, and the last guard stops the server. Locks on files show who
+//! uses the server; the system releases them when a process ends. A guard shares the lock `users` for as long as it
+//! lives, and the process that starts or stops the server holds the lock `start` meanwhile.
 
 mod guard;
 mod home;

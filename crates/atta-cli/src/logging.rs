@@ -1,8 +1,8 @@
 //! The log: lines on standard error, for people or for machines.
 //!
-//! The library and the tasks tell what happens by `tracing`. Job and task stand first in a line, from the event or
-//! from the span of the job's run. A reader that has gone away must not stop the worker, so errors of writing are
-//! dropped here; Rust's programs ignore SIGPIPE from the start.
+//! The library and the tasks report events by `tracing`. Job and task come first in a line, from the event or from the
+//! span of the job's run. If the reader of the log goes away, the worker must not stop, so write errors are ignored
+//! here; Rust programs ignore SIGPIPE from the start.
 
 use std::fmt::{self, Write as _};
 use std::io::{IsTerminal, Write as _};
@@ -21,10 +21,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::args::LogFormat;
 use crate::output::Failure;
 
-/// Starts the log. `filter` is a level, or as in `info,atta::worker=debug`.
+/// Starts the log. `filter` is a level, or has the form `info,atta::worker=debug`.
 pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
     let is_plain_level = !filter.contains(['=', ',']);
-    // Others' libraries are asked only for what is alarming, unless somebody wants to know more.
+    // Other libraries log only warnings and errors, unless the filter requests more.
     let directives = if is_plain_level { format!("warn,atta={filter}") } else { filter.to_owned() };
     let targets: Targets = directives.parse().map_err(|error| {
         Failure::new(format!("what is to be logged is wrong ({filter:?}): {error}"))
@@ -32,7 +32,7 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
     })?;
     let is_coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = Log { format, is_coloured };
-    // Only tests start it twice, and then the first is as good.
+    // Only tests start the log twice, and then the first one stays.
     let _ = tracing_subscriber::registry().with(log.with_filter(targets)).try_init();
     Ok(())
 }
@@ -42,7 +42,7 @@ struct Log {
     is_coloured: bool,
 }
 
-/// What a span or an event carries, in order.
+/// The fields of a span or an event, in order.
 #[derive(Clone, Debug, Default)]
 struct Fields {
     message: String,
@@ -68,7 +68,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut fields = Fields::default();
-        // People know which worker they look at, and which attempt it is when it has failed.
+        // In text format, only job and task are shown: people know which worker they look at, and a failure shows its
+        // attempt.
         let is_wanted = |key: &str| self.format == LogFormat::Json || key == "job" || key == "task";
         for span in context.event_scope(event).into_iter().flatten() {
             if let Some(outer) = span.extensions().get::<Fields>() {
@@ -84,7 +85,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
             LogFormat::Json => fields.into_json(&time, event),
         };
         line.push('\n');
-        // Nobody is left to tell.
+        // A write error is ignored: there is no place to report it.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
 }
@@ -94,16 +95,16 @@ impl Fields {
         let (dim, colour, reset) =
             if is_coloured { ("\x1b[2m", colour(level), "\x1b[0m") } else { ("", "", "") };
         let mut line = format!("{dim}{time}{reset} {colour}{level:5}{reset} ");
-        // The worker's own name is the same in every line, and the level tells where a task has written.
+        // The worker's id is the same in every line, and the level shows to which stream a task has written.
         for known in ["worker", "stream"] {
             self.values.remove(known);
         }
-        // An error may have several lines.
+        // Printed last, because an error may have several lines.
         let error = self.values.remove_entry("error");
         if let Some(task) = self.values.remove("task") {
             line.push_str(&plain(&task));
             if let Some(job) = self.values.remove("job") {
-                // A String takes whatever is written.
+                // Writing to a String never fails.
                 let _ = write!(line, " {}", plain(&job));
             }
             line.push_str(": ");
@@ -170,7 +171,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Further lines are indented, and what a task writes can't recolour the terminal or move its cursor.
+/// Indents further lines, and prevents a task's output from changing the terminal's colours or moving its cursor.
 fn tame(text: &str) -> String {
     let mut tamed = String::with_capacity(text.len());
     for c in text.trim_end().chars() {

@@ -1,7 +1,7 @@
 //! The command line: `atta`.
 //!
-//! Data go to standard output, everything else to standard error. Exit codes: 0 done, 1 the asked-for thing is not
-//! so, 2 error or bad usage.
+//! Data go to standard output, everything else to standard error. Exit codes: 0 done, 1 the queried condition is false
+//! or the target was not found, 2 error or bad usage.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -38,7 +38,8 @@ fn begin() -> Result<ExitCode, Failure> {
         .build()
         .map_err(|error| Failure::new(format!("can't start the runtime: {error}")))?;
     let done = runtime.block_on(run(said));
-    // What is left are connections that end with the process: nobody has to wait for the runtime's own end.
+    // Only connections are left, and they end with the process, so there is no need to wait for the runtime to shut
+    // down.
     std::mem::forget(runtime);
     let code = done?;
     output::check_written()?;

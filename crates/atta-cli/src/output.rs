@@ -1,7 +1,7 @@
-//! What is told, and how: data to standard output, everything else to standard error.
+//! The output: data to standard output, everything else to standard error.
 //!
-//! Text for people may carry colours; they are taken out where no terminal shows it, or where `NO_COLOR` is set. JSON
-//! is written as it is.
+//! Text for people may have colours; they are removed if the output is not a terminal, or if `NO_COLOR` is set. JSON is
+//! written as it is.
 
 pub(crate) mod ask;
 pub(crate) mod job;
@@ -27,22 +27,22 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Something is wrong: exit code 2.
+    /// An error: exit code 2.
     pub(crate) fn new(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), hint: None, code: 2 }
     }
 
-    /// All went well, but what was asked for is not so: exit code 1.
+    /// No error, but the queried condition is false or the target was not found: exit code 1.
     pub(crate) fn not_so(message: impl Into<String>) -> Failure {
         Failure { code: 1, ..Failure::new(message) }
     }
 
-    /// A signal ended it: exit code 130, as shells have it.
+    /// The command was ended by a signal: exit code 130, as in shells.
     pub(crate) fn interrupted(signal: &str, done: &str) -> Failure {
         Failure { code: 130, ..Failure::new(format!("interrupted by {signal}: {done}")) }
     }
 
-    /// One more line of the message.
+    /// Adds a line to the message.
     pub(crate) fn and(mut self, line: &str) -> Failure {
         self.message.push('\n');
         self.message.push_str(line);
@@ -53,7 +53,7 @@ impl Failure {
         &self.message
     }
 
-    /// For a line of the log.
+    /// The message with its hint, as one line for the log.
     pub(crate) fn with_hint_in_line(&self) -> String {
         self.hint.as_ref().map_or_else(|| self.message.clone(), |hint| format!("{} ({hint})", self.message))
     }
@@ -71,7 +71,7 @@ impl From<atta::Error> for Failure {
     }
 }
 
-/// Writes `error:` and, when we know the cure, `hint:`.
+/// Writes `error:` and, if there is one, `hint:`.
 pub(crate) fn fail(failure: &Failure) -> ExitCode {
     tell("error", AnsiColor::Red, &failure.message);
     if let Some(text) = &failure.hint {
@@ -90,9 +90,9 @@ pub(crate) fn hint(text: &str) {
     tell("hint", AnsiColor::Cyan, text);
 }
 
-/// A line for people beside the data.
+/// Writes a line for people besides the data.
 pub(crate) fn note(message: &str) {
-    // Nobody is left to tell.
+    // A write error is ignored: there is no place to report it.
     let _ = writeln!(anstream::stderr().lock(), "{message}");
 }
 
@@ -101,22 +101,22 @@ fn tell(word: &str, color: AnsiColor, message: &str) {
     note(&format!("{style}{word}:{style:#} {message}"));
 }
 
-/// Why data could not be written, once that has happened.
+/// The first error of writing data, if there was one.
 static LOST: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes data to standard output. A reader that has gone away is no error: `atta … | head`.
+/// Writes data to standard output. A reader that has gone away is not an error: `atta … | head`.
 pub(crate) fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
     note_loss(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
 }
 
-/// Says whether anybody still reads.
+/// Returns whether anybody still reads the output.
 fn note_loss(written: io::Result<()>) -> bool {
     match written {
         Ok(()) => true,
         Err(error) => {
             if error.kind() != ErrorKind::BrokenPipe {
-                // The first says enough.
+                // Only the first error is kept.
                 let _ = LOST.set(error);
             }
             false
@@ -124,7 +124,7 @@ fn note_loss(written: io::Result<()>) -> bool {
     }
 }
 
-/// An error if data that were asked for went nowhere, as on a disk that is full.
+/// Returns an error if data could not be written, for example because the disk is full.
 pub(crate) fn check_written() -> Result<(), Failure> {
     match LOST.get() {
         None => Ok(()),
@@ -132,7 +132,7 @@ pub(crate) fn check_written() -> Result<(), Failure> {
     }
 }
 
-/// Writes text for people to standard output. Says whether anybody still reads.
+/// Writes text for people to standard output. Returns whether anybody still reads it.
 pub(crate) fn print_styled(text: &str) -> bool {
     let mut stdout = anstream::stdout().lock();
     note_loss(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
@@ -151,12 +151,12 @@ pub(crate) fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// What could move the cursor or do worse to a terminal becomes a space.
+/// Replaces control characters, which could move the cursor or do worse to a terminal, by spaces.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// [`clean`], with lines kept apart.
+/// [`clean`], but keeps line breaks.
 pub(crate) fn clean_lines(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
 }

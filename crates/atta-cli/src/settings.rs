@@ -1,7 +1,8 @@
-//! What a worker goes by: flags win over the environment, that over the settings file, that over the defaults.
+//! The settings of a worker: flags override the environment, which overrides the settings file, which overrides the
+//! defaults.
 //!
-//! Every setting is picked in [`Settings::resolve`], and noted with where it came from, for `atta config`. A key of
-//! the settings file has a variable of the same name: `poll_interval` is `ATTA_POLL_INTERVAL`.
+//! [`Settings::resolve`] picks every setting and records its source, for `atta config`. Each key of the settings file
+//! has a variable of the same name: `poll_interval` is `ATTA_POLL_INTERVAL`.
 
 mod file;
 mod pick;
@@ -23,15 +24,15 @@ use crate::args::{ClaimsChoice, Connection, LogFormat, Run};
 use crate::output::Failure;
 use pick::{Given, Picker};
 
-/// What a worker goes by.
+/// The effective settings of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// As the user wrote it; without it, the environment's PG* variables say where.
+    /// As the user wrote it. None: the `PG*` variables of the environment name the database.
     pub(crate) connection: Option<String>,
     pub(crate) schema: String,
     pub(crate) tasks: PathBuf,
     pub(crate) crontab: PathBuf,
-    /// Whether somebody named the crontab, so that it must be there.
+    /// Whether the user named the crontab, so that it must exist.
     pub(crate) crontab_is_named: bool,
     pub(crate) jobs: usize,
     pub(crate) max_pool_size: usize,
@@ -57,11 +58,11 @@ pub(crate) struct Settings {
     pub(crate) allow_broken_tasks: bool,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
-    /// All of it once more, to be shown.
+    /// All settings once more, for display.
     pub(crate) entries: Vec<Entry>,
 }
 
-/// Jobs that are claimed ahead.
+/// Settings for jobs that are claimed ahead.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalQueue {
     pub(crate) size: usize,
@@ -70,7 +71,7 @@ pub(crate) struct LocalQueue {
     pub(crate) refetch_threshold: usize,
 }
 
-/// Where the connection and the schema came from, as the command line was read.
+/// The sources of the connection and the schema, as the command line was parsed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     pub(crate) connection: Option<ValueSource>,
@@ -81,7 +82,7 @@ pub(crate) struct Sources {
 }
 
 impl Settings {
-    /// Brings together what was said on the command line, in the environment and in the file.
+    /// Combines the command line, the environment and the file.
     pub(crate) fn resolve(
         connection: &Connection,
         run: &Run,
@@ -207,7 +208,7 @@ fn resolve_local_queue(picker: &mut Picker, file: &File) -> Result<Option<LocalQ
     Ok((size > 0).then_some(LocalQueue { size, ttl, refetch_delay, refetch_threshold }))
 }
 
-/// What the connection and the schema are when neither flag nor environment say so.
+/// The connection and the schema to use if neither flag nor environment set them.
 #[derive(Debug, Default)]
 pub(crate) struct Fallback {
     pub(crate) connection: Option<String>,
@@ -216,10 +217,10 @@ pub(crate) struct Fallback {
 }
 
 impl Fallback {
-    /// From the file, and for the connection from an `atta dev` that runs in this folder.
+    /// Reads them from the file; the connection also from an `atta dev` that runs in this folder.
     pub(crate) fn find(file: &File) -> Fallback {
         let schema = file.schema.clone();
-        // The environment names a place by other means than DATABASE_URL, and goes before both.
+        // The environment names a database by variables other than DATABASE_URL, which override both.
         if ["PGDATABASE", "PGHOST", "PGHOSTADDR", "PGSERVICE"]
             .iter()
             .any(|name| std::env::var_os(name).is_some())

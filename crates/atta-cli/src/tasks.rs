@@ -1,10 +1,11 @@
-//! The folder of tasks: a file is a task, in whatever language.
+//! The folder of tasks: each file is a task, in any language.
 //!
-//! Two ways to run one. An *executable* is started anew for each job and speaks Graphile Worker's protocol of
-//! environment and standard input. A *hosted* task is a function in a `.js`, `.ts` or `.py` file, loaded once by a host
-//! process of its language, which stays and takes many jobs at a time. Which file is which is decided in `discover.rs`.
+//! There are two ways to run a task. An *executable* is started for each job and uses Graphile Worker's protocol of
+//! environment variables and standard input. A *hosted* task is a function in a `.js`, `.ts` or `.py` file, loaded once
+//! by a host process of its language, which stays and runs many jobs at a time. `discover.rs` decides which file is
+//! which.
 //!
-//! The folder is read once: to see a change, close it and open it anew.
+//! The folder is read once: to see a change, close it and open it again.
 
 mod discover;
 mod executable;
@@ -28,31 +29,32 @@ use guard::Guard;
 use host::Host;
 use runtime::Runtime;
 
-/// If this process was started to guard those of tasks, does that to its end, and says so. Before anything else.
+/// If this process was started as the guard of task processes, acts as the guard until its end, and returns true. Call
+/// this before anything else.
 pub(crate) fn serve_as_guard() -> bool {
     guard::serve()
 }
 
-/// What the folder needs to know.
+/// The settings of a folder of tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct TasksSettings {
     /// Where the tasks are.
     pub(crate) folder: PathBuf,
-    /// How long a job of any task may run. `None`: as long as it likes.
+    /// How long a job of any task may run. `None`: no limit.
     pub(crate) time_limit: Option<Duration>,
-    /// The same for single tasks, by identifier; it goes before the one for all.
+    /// The same for single tasks, by identifier; it overrides the limit for all.
     pub(crate) time_limits: HashMap<String, Duration>,
-    /// The time between a word to end (SIGTERM, an abort signal) and the end by force.
+    /// The time between the request to end (SIGTERM, an abort signal) and SIGKILL.
     pub(crate) kill_after: Duration,
-    /// The connection string that hosted tasks' own connections use. Empty: what the environment says.
+    /// The connection string for the database connections of hosted tasks. Empty: the environment decides.
     pub(crate) connection: String,
-    /// The schema that the jobs are in.
+    /// The schema that contains the jobs.
     pub(crate) schema: String,
-    /// How many jobs run at a time, so that a host can be ready for as many.
+    /// How many jobs run at a time, so that a host can prepare for as many.
     pub(crate) concurrency: usize,
-    /// Whether tasks of a language that this machine does not have are left out, with a warning, and not an error.
+    /// Whether tasks of a language that is not installed are skipped with a warning instead of an error.
     pub(crate) leaves_out: bool,
-    /// Whether tasks that can't be loaded are logged and not claimed, and not an error.
+    /// Whether tasks that can't be loaded are logged and not claimed, instead of an error.
     pub(crate) allows_broken: bool,
 }
 
@@ -77,13 +79,13 @@ enum Way {
 }
 
 impl TasksFolder {
-    /// Reads the folder. The hosts that its tasks need start with [`TasksFolder::define`].
+    /// Reads the folder. [`TasksFolder::define`] starts the hosts that its tasks need.
     pub(crate) async fn open(settings: TasksSettings) -> Result<TasksFolder, Failure> {
         let mut found = discover::discover(&settings.folder)?;
         let guard = Arc::new(Guard::new(settings.kill_after));
         let paused = PausedTasks::default();
         let mut opening = Opening { settings: &settings, guard, hosts: Vec::new() };
-        // All that are wanted must be there before the first is started.
+        // All required programs must exist before the first is started.
         for (runtime, tasks) in by_runtime(&found) {
             let program = match runtime.program() {
                 Ok(program) => program,
@@ -107,7 +109,7 @@ impl TasksFolder {
         self.tasks.iter().map(|task| task.identifier.clone()).collect()
     }
 
-    /// Has a worker run the jobs of all tasks in the folder, and starts the hosts. The worker claims no job of a task whose
+    /// Registers all tasks of the folder with a worker, and starts the hosts. The worker claims no job of a task whose
     /// host is not ready, or could not load it.
     pub(crate) fn define(&self, options: WorkerOptions) -> WorkerOptions {
         self.hosts.iter().for_each(|host| host.start());
@@ -128,7 +130,7 @@ impl TasksFolder {
         options
     }
 
-    /// Waits until all hosts have loaded their tasks. Returns what could not be loaded. Cancel safe.
+    /// Waits until all hosts have loaded their tasks. Returns the tasks that could not be loaded. Cancel safe.
     pub(crate) async fn loaded(&self) -> Vec<String> {
         let mut broken = Vec::new();
         for host in &self.hosts {
@@ -137,8 +139,7 @@ impl TasksFolder {
         broken
     }
 
-    /// Runs the jobs that are due. If a host dies meanwhile, its jobs wait until it is ready again.
-    /// A shutdown ends the wait.
+    /// Runs due jobs. If a host dies meanwhile, its jobs wait until it is ready again. A shutdown ends the wait.
     pub(crate) async fn run_once(&self, worker: &Worker) -> Result<(), Failure> {
         let shutdown = worker.handle().shutdown_token();
         if shutdown.run_until_cancelled(self.loaded()).await.is_none() {
@@ -163,7 +164,7 @@ impl TasksFolder {
         self.hosts.iter().map(|host| host.deaths()).sum()
     }
 
-    /// Ends the hosts, and whatever else was started and still runs. Call it when the worker has ended.
+    /// Ends the hosts, and all other processes that were started and still run. Call it when the worker has ended.
     pub(crate) async fn close(self) {
         for host in &self.hosts {
             host.close().await;
@@ -172,7 +173,7 @@ impl TasksFolder {
     }
 }
 
-/// What the tasks are put together from.
+/// The parts from which the tasks are created.
 struct Opening<'a> {
     settings: &'a TasksSettings,
     guard: Arc<Guard>,

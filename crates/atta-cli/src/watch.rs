@@ -1,8 +1,8 @@
-//! Hearing of changes of the tasks and of the crontab.
+//! Detects changes of the tasks and of the crontab.
 //!
-//! The system's events are only a hint: editors save in many ways, Python writes its caches next to the tasks. So
-//! after a quiet moment the files themselves are looked at, and only if one of them is another than before, by name,
-//! size, time or mode, that is a change.
+//! Events of the file system are only a hint: editors save in many ways, and Python writes its caches next to the
+//! tasks. Therefore, after a quiet moment, the files themselves are checked. Only if one of them differs from before,
+//! by name, size, time or mode, is that a change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 
 use crate::output::Failure;
 
-/// How long it must be quiet before the files are looked at: an editor's save is several events.
+/// How long there must be no events before the files are checked: an editor's save causes several events.
 const QUIET: Duration = Duration::from_millis(150);
 
-/// However busy a folder is, it is looked at that often.
+/// The files are checked at least this often while events keep arriving.
 const AT_MOST: Duration = Duration::from_secs(2);
 
 /// Watches a folder of tasks and a crontab.
@@ -27,30 +27,30 @@ pub(crate) struct Watch {
     crontab: PathBuf,
     seen: Fingerprint,
     hints: mpsc::Receiver<()>,
-    /// Ends with this value.
+    /// Watching ends when this value is dropped.
     _watcher: RecommendedWatcher,
 }
 
-/// The files that count, with what would change if they did.
+/// The relevant files, with the properties that show a change.
 type Fingerprint = BTreeMap<PathBuf, (u64, i64, i64, u32, u64)>;
 
 impl Watch {
     /// Watches from now on.
     pub(crate) fn start(tasks: &Path, crontab: &Path) -> Result<Watch, Failure> {
-        // One hint that waits says as much as many.
+        // One waiting hint is as good as many.
         let (sender, hints) = mpsc::channel(1);
         let failed = |path: &Path, error: notify::Error| {
             Failure::new(format!("can't watch {} for changes: {error}", path.display()))
         };
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
-                // Full: one is waiting already.
+                // If the channel is full, a hint is already waiting.
                 let _ = sender.try_send(());
             }
         })
         .map_err(|error| failed(tasks, error))?;
         watcher.watch(tasks, RecursiveMode::Recursive).map_err(|error| failed(tasks, error))?;
-        // The folder, since the file may not be there yet, and is often replaced by another.
+        // The folder is watched, since the file may not exist yet, and is often replaced by another.
         let folder =
             crontab.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if folder.is_dir() {
@@ -60,7 +60,7 @@ impl Watch {
         Ok(Watch { tasks: tasks.into(), crontab: crontab.into(), seen, hints, _watcher: watcher })
     }
 
-    /// Ends when the files are others than they were. Cancel safe.
+    /// Returns when the files have changed. Cancel safe.
     pub(crate) async fn changed(&mut self) {
         loop {
             if self.hints.recv().await.is_none() {
@@ -69,7 +69,7 @@ impl Watch {
             let quiet = async {
                 while tokio::time::timeout(QUIET, self.hints.recv()).await.is_ok_and(|hint| hint.is_some()) {}
             };
-            // Either way it is time to look.
+            // Check the files in both cases.
             let _ = tokio::time::timeout(AT_MOST, quiet).await;
             let now = fingerprint(&self.tasks, &self.crontab);
             if now != self.seen {
@@ -88,7 +88,7 @@ fn fingerprint(tasks: &Path, crontab: &Path) -> Fingerprint {
 }
 
 fn add_folder(files: &mut Fingerprint, folder: &Path) {
-    // A folder that has just gone has no files.
+    // A folder that has just been removed has no files.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         match entry.file_type() {
@@ -106,7 +106,7 @@ fn add_file(files: &mut Fingerprint, path: &Path) {
     }
 }
 
-/// Hidden files, backups of editors, caches of languages.
+/// Hidden files, backup files of editors, and caches of languages.
 fn is_no_task(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with('.') || name.ends_with('~') || name == "__pycache__" || name == "node_modules"

@@ -10,7 +10,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut client = utils.pool().get().await?;
     client.batch_execute("create table if not exists users (id int primary key, name text)").await?;
 
-    // Rolled back: no user, and no welcome for one.
+    // Rolled back: neither the user nor the job exists.
     let mut transaction = client.transaction().await?;
     transaction.execute("insert into users values (1, 'Ann')", &[]).await?;
     utils.add_raw_job_in(&mut transaction, "welcome", json!({ "user": 1 }), JobSpec::default()).await?;
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     testing::assert_not_added(&utils, "welcome").await;
     println!("rolled back: no job");
 
-    // Committed: both.
+    // Committed: both exist.
     let mut transaction = client.transaction().await?;
     transaction.execute("insert into users values (2, 'Bob')", &[]).await?;
     utils.add_raw_job_in(&mut transaction, "welcome", json!({ "user": 2 }), JobSpec::default()).await?;

@@ -1,4 +1,4 @@
-//! Many items in one job: they gather under a job key until it runs, and only those that fail are tried again.
+//! Many items in one job: they collect under a job key until it runs, and only those that fail are retried.
 
 use atta::{
     BatchTaskHandler, IntoBatchResult, JobKeyMode, JobSpecBuilder, WorkerContext, WorkerOptions, testing,
@@ -25,7 +25,7 @@ async fn main() -> atta::Result<()> {
     let worker = WorkerOptions::default().define_batch_job::<Invoice>().init().await?;
     let utils = worker.create_utils();
 
-    // The second add finds the first by its key, and joins it.
+    // The second add finds the first job by its key, and adds its items to it.
     let spec = JobSpecBuilder::new().job_key("invoices").job_key_mode(JobKeyMode::PreserveRunAt).build();
     utils.add_batch_job(&[Invoice { id: 1 }, Invoice { id: 2 }], spec.clone()).await?;
     utils.add_batch_job(&[Invoice { id: 3 }], spec).await?;

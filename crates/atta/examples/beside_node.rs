@@ -1,6 +1,6 @@
-//! One schema, two worlds: each worker takes the jobs of the tasks that it knows, and leaves the others alone.
+//! One schema for Rust and Node: each worker claims the jobs of the tasks that it knows, and no others.
 //!
-//! Beside this, Node's `graphile-worker` may run on the same database, with a task `render_page`.
+//! Node's `graphile-worker` may run on the same database at the same time, with a task `render_page`.
 
 use atta::{JobSpec, JobSpecBuilder, WorkerOptions};
 use serde_json::json;
@@ -11,7 +11,7 @@ async fn main() -> atta::Result<()> {
         .concurrency(1)
         .define_raw_job("resize_image", |ctx| async move {
             println!("resizing {}", ctx.job().payload_json());
-            // A job for the other side, in a queue that both keep serial.
+            // A job for Node's worker, in a queue whose jobs run one after the other on both sides.
             let spec = JobSpecBuilder::new().queue_name("page:7");
             ctx.utils().add_raw_job("render_page", json!({ "page": 7 }), spec).await.map(drop)
         })

@@ -1,4 +1,4 @@
-//! Recurring jobs: typed, and from a crontab.
+//! Recurring jobs, defined in code and by a crontab.
 
 use atta::{Cron, CrontabFill, IntoTaskHandlerResult, TaskHandler, WorkerContext, WorkerOptions};
 use serde::{Deserialize, Serialize};

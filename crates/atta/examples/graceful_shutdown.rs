@@ -1,6 +1,6 @@
-//! A worker that ends in good order: it takes no new jobs, and lets the one that runs finish.
+//! A worker that shuts down in an orderly way: it claims no new jobs, and lets the running one finish.
 //!
-//! A service would set `listen_os_shutdown_signals(true)`; here the program asks for the shutdown itself.
+//! A service would set `listen_os_shutdown_signals(true)`; here the program requests the shutdown itself.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! Two ways to hear of what happens: events to watch, hooks to act.
+//! Two ways to follow a worker: events for observing, hooks for acting.
 
 use atta::{HookFuture, Hooks, Job, JobSpec, WorkerEvent, WorkerOptions};
 use serde_json::json;
 
-/// Tells somebody when a job has failed for good.
+/// Notifies somebody when a job has failed permanently.
 struct Pager;
 
 impl Hooks for Pager {

@@ -1,4 +1,4 @@
-//! A worker with one task, and jobs for it from Rust. The smallest program that does something.
+//! A worker with one task, and a job for it. The smallest program that does something.
 //!
 //! Run it with `DATABASE_URL=postgres://… cargo run --example quickstart`.
 
@@ -21,11 +21,11 @@ impl TaskHandler for Hello {
 
 #[tokio::main]
 async fn main() -> atta::Result<()> {
-    // Reads DATABASE_URL, installs the schema if it is not there.
+    // Reads DATABASE_URL, and installs the schema if it does not exist.
     let worker = WorkerOptions::default().define_job::<Hello>().init().await?;
 
     worker.create_utils().add_job(Hello { name: "Bobby Tables".into() }, JobSpec::default()).await?;
 
-    // Runs what is due and returns; `run` would go on for ever.
+    // Runs due jobs and returns; `run` would go on forever.
     worker.run_once().await
 }

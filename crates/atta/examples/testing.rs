@@ -1,4 +1,4 @@
-//! How an application tests its jobs: run what is due here and now, and move the clock instead of waiting.
+//! How an application tests its jobs: it runs due jobs immediately, and moves the clock instead of waiting.
 
 use atta::{JobSpecBuilder, WorkerOptions, testing};
 use chrono::TimeDelta;

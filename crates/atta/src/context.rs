@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 use crate::worker::Shared;
 use crate::{Job, Result, WorkerUtils};
 
-/// What a task gets besides its payload: the job, the database, the application's state, and word of a shutdown.
+/// What a task gets besides its payload: the job, the database, the application's state, and a signal when the worker
+/// shuts down.
 #[derive(Clone)]
 pub struct WorkerContext {
     job: Arc<Job>,
@@ -29,12 +30,12 @@ impl WorkerContext {
         &self.job
     }
 
-    /// The job's payload, decoded into whatever is asked for.
+    /// The job's payload, decoded into any type.
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
         self.job.payload()
     }
 
-    /// Adds jobs and looks after them.
+    /// Adds and manages jobs.
     pub fn utils(&self) -> &WorkerUtils {
         &self.shared.utils
     }
@@ -49,13 +50,14 @@ impl WorkerContext {
         &self.shared.worker_id
     }
 
-    /// What the application gave to `WorkerOptions::add_extension` under this type.
+    /// The value that the application passed to `WorkerOptions::add_extension` with this type.
     pub fn get_ext<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.shared.extensions.get()
     }
 
-    /// Fires when the worker is shutting down and the grace period is over. A task that ends by itself then keeps its
-    /// attempt, unless its error decides when it is tried again; one that goes on is dropped a little later.
+    /// Fires when the worker is shutting down and the grace period is over. If the task then fails, its job is returned
+    /// and the attempt does not count, unless the error decides when the job is retried. A task that is still running a
+    /// little later is dropped.
     pub fn cancellation_token(&self) -> &CancellationToken {
         &self.shared.cancel
     }

@@ -1,8 +1,9 @@
-//! Cron: items that add a job of their task at certain minutes, exactly one a minute whoever else has the same item.
+//! Cron: items that add a job of their task at certain minutes. Each item is scheduled exactly once per due minute,
+//! however many workers have it.
 //!
-//! From text ([`parse_crontab`]) or from code ([`Cron`]) come items; [`CronItems`] is the list that a worker has. What
-//! is due is decided in `plan`, from minutes and rows alone; `store` has the statements; `schedule` is the loop that
-//! brings them together. It knows nothing of jobs being run, and whatever happens in it, they are.
+//! Items come from text ([`parse_crontab`]) or from code ([`Cron`]); [`CronItems`] is the list that a worker has.
+//! `plan` decides from minutes and rows alone what is due; `store` contains the statements; `schedule` is the loop that
+//! uses both. It does not depend on the running of jobs, and jobs run whatever happens in it.
 
 mod clock;
 mod fault;
@@ -41,16 +42,17 @@ pub(crate) use schedule::run_schedule;
 
 use crate::{Error, JobKeyMode, Result, TaskHandler};
 
-/// How many days [`Cron::next_after`] looks ahead: from one 29 February to the next can take eight years.
+/// How many days [`Cron::next_after`] searches ahead: from one 29 February to the next can take eight years.
 const DAYS_AHEAD: i64 = 8 * 366;
-/// The same for an own match function, which has to be asked for every minute.
+/// The same for a custom match function, which has to be called for every minute.
 const DAYS_AHEAD_OF_FUNCTION: i64 = 366;
 const MINUTES_A_DAY: i64 = 24 * 60;
 
-/// One cron item: which task, when, with what options and payload.
+/// One crontab item: its task, when it is due, its options and its payload.
 ///
-/// Times are in UTC, unless [`Cron::time_zone`] says otherwise. It prints as the crontab line that reads as the same
-/// item, if its task, id and queue are ones that a crontab can name, its payload is an object, and it has a pattern.
+/// Times are in UTC, unless [`Cron::time_zone`] sets another time zone. An item is displayed as a crontab line that
+/// parses to the same item, if a crontab can express its task, id and queue, its payload is an object, and it has a
+/// pattern.
 ///
 /// ```
 /// use atta::{Cron, CrontabFill};
@@ -66,7 +68,7 @@ pub struct Cron {
     when: When,
     options: Options,
     payload: Option<Value>,
-    /// Why the payload could not be taken; told when the item is used.
+    /// Why the payload can't be converted; reported when the item is used.
     payload_fault: Option<String>,
 }
 
@@ -76,15 +78,15 @@ enum When {
     Function(Arc<dyn Fn(&CronDigest) -> bool + Send + Sync>),
 }
 
-/// When.
+/// When the item is due.
 impl Cron {
     /// Every minute.
     pub fn every_minute<T: TaskHandler>() -> Result<Cron> {
         Cron::pattern::<T>("* * * * *")
     }
 
-    /// Every `n` minutes of each hour, from its first on; `n` from 1 to 59. What does not divide 60 starts anew with
-    /// each hour.
+    /// Every `n` minutes of each hour, starting at minute 0; `n` from 1 to 59. If `n` does not divide 60, the count
+    /// starts anew with each hour.
     pub fn every_n_minutes<T: TaskHandler>(n: u32) -> Result<Cron> {
         if n > 59 {
             return Err(Error::config(format!(
@@ -104,32 +106,33 @@ impl Cron {
         Cron::pattern::<T>(&format!("{minute} {hour} * * *"))
     }
 
-    /// Every week on that day, at `hour` and `minute`.
+    /// Every week on `day`, at `hour` and `minute`.
     pub fn weekly_on<T: TaskHandler>(day: Weekday, hour: u32, minute: u32) -> Result<Cron> {
         Cron::pattern::<T>(&format!("{minute} {hour} * * {}", day.num_days_from_sunday()))
     }
 
-    /// Every month on that day, 1 to 31, at `hour` and `minute`. A month without such a day is left out.
+    /// Every month on `day`, 1 to 31, at `hour` and `minute`. Months without such a day are skipped.
     pub fn monthly_on<T: TaskHandler>(day: u32, hour: u32, minute: u32) -> Result<Cron> {
         Cron::pattern::<T>(&format!("{minute} {hour} {day} * *"))
     }
 
-    /// When a pattern of five fields matches, or a word such as `@daily`.
+    /// Due when a pattern of five fields matches, or a word such as `@daily`.
     pub fn pattern<T: TaskHandler>(pattern: &str) -> Result<Cron> {
         Cron::task(T::IDENTIFIER, pattern)
     }
 
-    /// As [`Cron::pattern`], for a task that is not known here.
+    /// As [`Cron::pattern`], for a task that this program does not know.
     pub fn task(identifier: impl Into<String>, pattern: &str) -> Result<Cron> {
         Ok(Cron::new(identifier.into(), When::Pattern(parse::read_pattern(pattern)?)))
     }
 
-    /// When `matches` says so; it is asked once a minute, and must answer the same everywhere. A panic is a no.
+    /// Due when `matches` returns true. It is called once per minute, and must give the same answer on all workers. A
+    /// panic counts as false.
     pub fn matching<T: TaskHandler>(matches: impl Fn(&CronDigest) -> bool + Send + Sync + 'static) -> Cron {
         Cron::task_matching(T::IDENTIFIER, matches)
     }
 
-    /// As [`Cron::matching`], for a task that is not known here.
+    /// As [`Cron::matching`], for a task that this program does not know.
     pub fn task_matching(
         identifier: impl Into<String>,
         matches: impl Fn(&CronDigest) -> bool + Send + Sync + 'static,
@@ -146,28 +149,28 @@ impl Cron {
     }
 }
 
-/// How.
+/// The options of the item.
 impl Cron {
-    /// Its identifier, by which all workers know it. Default: that of the task, so of two items of one task at least
-    /// one needs an id. An item whose identifier is changed is a new one.
+    /// The identifier by which all workers recognize the item. Default: the task identifier, so if two items have the
+    /// same task, at least one needs an id. An item whose identifier is changed is a new item.
     pub fn id(mut self, id: impl Into<String>) -> Cron {
         self.options.id = Some(id.into());
         self
     }
 
-    /// How far back missed ticks are made up for. Default: not at all.
+    /// How far back missed ticks are backfilled. Default: not at all.
     pub fn fill(mut self, fill: CrontabFill) -> Cron {
         self.options.fill = fill;
         self
     }
 
-    /// How often each job may be begun, at least 1. Default: 25.
+    /// How many attempts of each job may be started, at least 1. Default: 25.
     pub fn max_attempts(mut self, max_attempts: i16) -> Cron {
         self.options.max_attempts = Some(max_attempts);
         self
     }
 
-    /// Jobs of one queue run one after the other. Default: none.
+    /// The queue of the jobs: jobs of one queue run one after the other. Default: none.
     pub fn queue(mut self, queue: impl Into<String>) -> Cron {
         self.options.queue = Some(queue.into());
         self
@@ -179,20 +182,20 @@ impl Cron {
         self
     }
 
-    /// The key of each job, 1 to 512 characters: it takes the place of one that still waits. Default: none.
+    /// The key of each job, 1 to 512 characters: a new job replaces one that still waits. Default: none.
     pub fn job_key(mut self, job_key: impl Into<String>) -> Cron {
         self.options.job_key = Some(job_key.into());
         self
     }
 
-    /// What happens to a job that has the key already. Default: [`JobKeyMode::Replace`].
+    /// What happens if a job with the key already exists. Default: [`JobKeyMode::Replace`].
     pub fn job_key_mode(mut self, job_key_mode: JobKeyMode) -> Cron {
         self.options.job_key_mode = Some(job_key_mode);
         self
     }
 
-    /// The payload of each job. An object gets one more member, `_cron`: `ts`, the minute, and `backfilled`, whether
-    /// it was made up for. Default: an object with nothing but that.
+    /// The payload of each job. An object gets one more member, `_cron`, with `ts`, the minute, and `backfilled`,
+    /// whether the job was added by a backfill. Default: an object with nothing but that member.
     pub fn payload(mut self, payload: impl Serialize) -> Cron {
         (self.payload, self.payload_fault) = match serde_json::to_value(payload) {
             Ok(payload) => (Some(payload), None),
@@ -201,26 +204,27 @@ impl Cron {
         self
     }
 
-    /// The clock on the wall that the pattern is about; `tz=` in a crontab. Default: UTC, as in Graphile Worker,
-    /// which knows no other.
+    /// The time zone in which the pattern is evaluated; `tz=` in a crontab. Default: UTC, as in Graphile Worker, which
+    /// supports no other.
     ///
-    /// Where that clock is changed:
+    /// When the local clock changes:
     ///
     /// - A local time that does not exist, because the clock is set forward over it, runs once, at the first minute
     ///   after the change: `30 2 * * *` in Paris runs at 03:00 on the last Sunday of March. Several such times of one
     ///   item become one.
-    /// - A local time that comes twice, because the clock is set back, runs once, the first time.
-    /// - A pattern for all 24 hours (`*/10 * * * *`, `@hourly`) follows time itself: it runs on through the hour that
-    ///   comes twice, and has nothing to make up for. So does an own match function, which sees the local time.
+    /// - A local time that occurs twice, because the clock is set back, runs once, the first time.
+    /// - A pattern for all 24 hours (`*/10 * * * *`, `@hourly`) follows elapsed time: it keeps running through the hour
+    ///   that occurs twice, and nothing is added for a skipped hour. The same is true of a custom match function, which
+    ///   gets the local time.
     pub fn time_zone(mut self, time_zone: Tz) -> Cron {
         self.options.time_zone = Some(time_zone);
         self
     }
 }
 
-/// What it says.
+/// Reading an item.
 impl Cron {
-    /// By what all workers know it: its id, or else its task.
+    /// The identifier by which all workers recognize it: its id, or else its task identifier.
     pub fn identifier(&self) -> &str {
         self.options.id.as_deref().unwrap_or(&self.task_identifier)
     }
@@ -235,8 +239,8 @@ impl Cron {
         self.matches_moment(&Moment::at(Minute::of(time), self.options.time_zone))
     }
 
-    /// The next minute after that of `time` when it is due. None if there is none within eight years; within one
-    /// for an own match function.
+    /// The next minute after that of `time` in which it is due. None if there is none within eight years, or within one
+    /// year for a custom match function.
     pub fn next_after(&self, time: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let first = Minute::of(time).next();
         let today = first.0.div_euclid(MINUTES_A_DAY);
@@ -252,7 +256,7 @@ impl Cron {
             .map(Minute::begin)
     }
 
-    /// Why Node's Graphile Worker would refuse this item in a crontab; empty if it would not.
+    /// Why Node's Graphile Worker would reject this item in a crontab; empty if it would accept it.
     pub fn graphile_objections(&self) -> Vec<String> {
         let mut objections = match &self.when {
             When::Pattern(pattern) => pattern.objections(),
@@ -268,7 +272,7 @@ impl Cron {
         objections
     }
 
-    /// What the database would refuse, before it is asked.
+    /// Rejects values that the database would refuse, before anything is sent.
     pub(crate) fn check(&self) -> Result<()> {
         let task = &self.task_identifier;
         let checked = match &self.payload_fault {
@@ -302,7 +306,7 @@ impl Cron {
     }
 }
 
-/// Whoever wrote the function, the schedule goes on.
+/// Calls a custom match function. If it panics, the schedule goes on.
 fn ask(matches: &(dyn Fn(&CronDigest) -> bool + Send + Sync), moment: &Moment) -> bool {
     let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| matches(&moment.digest)));
     answer.unwrap_or_else(|_| {

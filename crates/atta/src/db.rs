@@ -1,5 +1,5 @@
-//! The schema that everything lives in, and the one place where its name enters a statement; and below it, the way to
-//! the database: settings, TLS, connecting, pools, and what lies in between.
+//! The schema that contains all tables and functions, and the one place where its name is inserted into a statement.
+//! The modules below handle the access to the database: settings, TLS, connecting, pools, and poolers in between.
 
 pub(crate) mod connection;
 pub(crate) mod tls;
@@ -13,27 +13,27 @@ pub use connection::ConnectionSettings;
 
 use crate::{Error, Result};
 
-/// The marker in the body of every function of ours: with it a worker knows whose functions a schema has.
+/// The marker in the body of every function of ours, by which a worker recognizes our functions in a schema.
 pub(crate) const FUNCTIONS_MARKER: &str = "atta functions, revision 2";
 
-/// A job as JSON text: what many statements give back. They name the row `job`, and its names `names`. Times are in UTC,
-/// whatever the session has: the offsets of old ones have seconds, or fall before the year 1. Those that chrono does not
-/// know, infinity too, become the nearest that it does.
+/// The expression that many statements use to return a job as JSON text. Their row is named `job`, and the row with its
+/// names `names`. Times are in UTC, whatever the time zone of the session is: offsets of old times have seconds, or
+/// move them before the year 1. Times that chrono can't represent, such as infinity, become the nearest that it can.
 const JOB_JSON: &str = include_str!("../sql/queries/job_json.sql");
 
-/// The name of a job's state. Besides `job` there is its `queue`, if it is in one.
+/// The expression for the name of a job's state. Besides `job` it uses `queue`, the job's queue if there is one.
 const JOB_STATE: &str = include_str!("../sql/queries/job_state.sql");
 
-/// Names and numbers of jobs by state, for an object; the state is `state.name`.
+/// Names and counts of jobs by state, as members of an object; the state is `state.name`.
 const JOB_COUNTS: &str = include_str!("../sql/queries/job_counts.sql");
 
-/// The columns of a filter of jobs, and what a job must be like to get through it.
+/// The columns of a job filter, and the conditions that a job must fulfil to match it.
 const JOB_FILTER: &str = include_str!("../sql/queries/job_filter.sql");
 const JOB_MATCHES: &str = include_str!("../sql/queries/job_matches.sql");
 
-/// The PostgreSQL schema with the jobs in it: `graphile_worker`, unless told otherwise.
+/// The PostgreSQL schema that contains the jobs. Default: `graphile_worker`.
 ///
-/// Any name that PostgreSQL allows will do, quotes and spaces included.
+/// Any name that PostgreSQL allows is valid, including quotes and spaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     name: String,
@@ -46,7 +46,7 @@ impl Default for Schema {
 }
 
 impl Schema {
-    /// Checks what PostgreSQL would silently cut off or refuse later: 1 to 63 bytes, no NUL, not `pg_…`.
+    /// Rejects names that PostgreSQL would silently truncate or refuse later: 1 to 63 bytes, no NUL, not `pg_…`.
     pub fn new(name: impl Into<String>) -> Result<Schema> {
         let name = name.into();
         let wrong = if name.is_empty() {
@@ -73,13 +73,14 @@ impl Schema {
         quote_identifier(&self.name)
     }
 
-    /// Fills a statement of `sql/`: `{schema}` is the quoted name, `{schema_text}` the name as a text literal,
-    /// `{schema_in_text}` the quoted name for use inside a literal, `$atta$` the quotes around a body.
+    /// Fills the placeholders of a statement from `sql/`: `{schema}` becomes the quoted name, `{schema_text}` the name
+    /// as a text literal, `{schema_in_text}` the quoted name for use inside of a literal, `$atta$` the quotes around a
+    /// function body.
     pub(crate) fn fill(&self, template: &str) -> String {
         self.fill_with(template, &[])
     }
 
-    /// [`Schema::fill`] with more placeholders than the usual ones.
+    /// [`Schema::fill`] with additional placeholders.
     pub(crate) fn fill_with(&self, template: &str, more: &[(&str, String)]) -> String {
         let quoted = self.quoted();
         let mut tag = self.body_tag();
@@ -98,7 +99,7 @@ impl Schema {
             ("{schema_in_text}", quoted.replace('\'', "''")),
             ("{schema}", quoted),
         ];
-        // One pass, so that a name that looks like a placeholder is not filled in its turn.
+        // One pass, so that a name that looks like a placeholder is not replaced in turn.
         let mut filled = String::with_capacity(template.len() + template.len() / 4);
         let mut rest = template;
         while let Some(at) = rest.find(['{', '$']) {
@@ -119,7 +120,7 @@ impl Schema {
         filled + rest
     }
 
-    /// What quotes the bodies of functions: `$atta$`, or another tag if the name should happen to contain that one.
+    /// The quotes of function bodies: `$atta$`, or another tag if the name of the schema contains that one.
     pub(crate) fn body_tag(&self) -> String {
         let mut tag = "$atta$".to_owned();
         while self.name.contains(&tag) {
@@ -134,7 +135,8 @@ pub(crate) fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// `o'clock` becomes `'o''clock'`. A text with a backslash is written so that `standard_conforming_strings` does not matter.
+/// `o'clock` becomes `'o''clock'`. A text with a backslash is written so that `standard_conforming_strings` does not
+/// matter.
 pub(crate) fn quote_literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     match text.contains('\\') {

@@ -1,9 +1,9 @@
-//! The one error of this crate. It answers questions; its kinds stay private.
+//! The one error type of this crate. Callers ask it questions; its kinds are private.
 
 use std::error::Error as StdError;
 use std::fmt;
 
-/// What went wrong: while doing what, why, and the cure where we know it.
+/// What failed, why, and a hint where there is one.
 pub struct Error {
     inner: Box<Inner>,
 }
@@ -12,29 +12,29 @@ struct Inner {
     kind: Kind,
     message: String,
     hint: Option<String>,
-    /// As another driver told it; that of tokio-postgres is in the source.
+    /// The SQLSTATE, if another driver reported the error. The one from tokio-postgres is in the source.
     code: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The caller or the set-up is wrong; trying again changes nothing.
+    /// The caller or the configuration is wrong; a retry changes nothing.
     Config,
-    /// The database said no, or did not answer.
+    /// The database refused a statement, or did not answer.
     Database,
-    /// No connection could be had in time; the next try may get one.
+    /// No connection could be opened in time; the next attempt may succeed.
     Unavailable,
 }
 
-/// What another driver's error says.
+/// The error of another driver.
 #[cfg(any(feature = "diesel-async", feature = "sea-orm", feature = "sqlx"))]
 pub(crate) enum DriverError {
-    /// The database said no.
+    /// The database refused the statement.
     Refused { message: String, code: Option<String>, hint: Option<String> },
-    /// The connection was lost, or none could be had.
+    /// The connection was lost, or none could be opened.
     NoAnswer,
-    /// Anything else, which trying again does not change.
+    /// Any other error; a retry does not change it.
     Other,
 }
 
@@ -43,7 +43,7 @@ impl Error {
         Error::build(Kind::Config, message.into(), None)
     }
 
-    /// `doing` is what was being done and to what: "adding a job of task send_email".
+    /// `doing` names the operation and its object: "adding a job of task send_email".
     pub(crate) fn database(doing: impl fmt::Display, source: tokio_postgres::Error) -> Error {
         let (reason, hint) = match source.as_db_error() {
             Some(error) => (
@@ -57,7 +57,7 @@ impl Error {
         error
     }
 
-    /// [`Error::database`] for other drivers than ours.
+    /// [`Error::database`] for drivers other than tokio-postgres.
     #[cfg(any(feature = "diesel-async", feature = "sea-orm", feature = "sqlx"))]
     pub(crate) fn driver(
         doing: impl fmt::Display,
@@ -81,7 +81,7 @@ impl Error {
         Error::build(Kind::Unavailable, message.into(), None)
     }
 
-    /// No connection was made; `source` is what the driver says of it.
+    /// No connection was opened; `source` is the driver's error.
     pub(crate) fn unconnected(message: String, source: Option<tokio_postgres::Error>) -> Error {
         Error::build(Kind::Unavailable, message, source.map(|source| Box::new(source) as _))
     }
@@ -91,7 +91,7 @@ impl Error {
         self
     }
 
-    /// Says that the set-up is to blame, not the database.
+    /// Marks the error as one of the configuration, not of the database.
     pub(crate) fn into_config(mut self) -> Error {
         self.inner.kind = Kind::Config;
         self
@@ -101,23 +101,23 @@ impl Error {
         Error { inner: Box::new(Inner { kind, message, hint: None, code: None, source }) }
     }
 
-    /// The text without the hint.
+    /// The message without the hint.
     pub fn message(&self) -> &str {
         &self.inner.message
     }
 
-    /// What to do about it, where we know it.
+    /// What to do about the error, if known.
     pub fn hint(&self) -> Option<&str> {
         self.inner.hint.as_deref()
     }
 
-    /// Whether the set-up is wrong: options, connection string, privileges, a schema that is too new.
+    /// Whether the configuration is wrong: options, connection string, privileges, or a schema that is too new.
     pub fn is_config(&self) -> bool {
         self.inner.kind == Kind::Config
     }
 
-    /// Whether the same call may succeed later: the connection was lost, the server is starting or stopping, out of
-    /// connections, or chose this transaction to end a deadlock or a conflict.
+    /// Whether the same call may succeed later: the connection was lost; the server is starting, stopping or out of
+    /// connections; or it ended this transaction to resolve a deadlock or a conflict.
     pub fn is_transient(&self) -> bool {
         if self.is_config() {
             return false;
@@ -128,18 +128,19 @@ impl Error {
         let Some(source) = self.postgres_error() else { return self.inner.kind == Kind::Unavailable };
         match source.code() {
             Some(code) => is_transient_code(code.code()),
-            // No answer from the server at all.
+            // The server did not answer at all.
             None => source.is_closed() || source.source().is_some_and(|cause| cause.is::<std::io::Error>()),
         }
     }
 
-    /// Whether what failed may have been done all the same: it was sent, and the connection ended before the answer came.
+    /// Whether the failed statement may have taken effect: it was sent, and the connection ended before the answer
+    /// arrived.
     pub(crate) fn may_have_happened(&self) -> bool {
         let is_sent = self.inner.kind == Kind::Database;
         is_sent && self.db_code().is_none_or(|code| code.starts_with("08") || code.starts_with("57P"))
     }
 
-    /// The SQLSTATE, when the database refused: `GWBKM`, `42501`, …
+    /// The SQLSTATE, if the database refused the statement: `GWBKM`, `42501`, …
     pub fn db_code(&self) -> Option<&str> {
         self.inner.code.as_deref().or_else(|| self.postgres_error()?.code().map(|code| code.code()))
     }
@@ -157,7 +158,7 @@ pub(crate) fn is_transient_code(code: &str) -> bool {
         || matches!(code, "40001" | "40P01" | "55P03" | "25006" | "25P03")
 }
 
-/// What helps against a refusal, whatever was being done.
+/// The hint for an SQLSTATE, whatever the operation was.
 pub(crate) fn cure(code: &str) -> Option<&'static str> {
     match code {
         "25006" => Some(
@@ -215,8 +216,8 @@ impl StdError for Error {
     }
 }
 
-/// What serde says of a misfit, without the value that it quotes: such texts go into logs, where payloads have no place.
-/// Names of fields and of types stay.
+/// serde's message about JSON that does not match its type, without the value that it quotes: such messages are logged,
+/// and logs must not contain payloads. Names of fields and of types stay.
 pub(crate) fn without_values(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let quotes = ["invalid type: ", "invalid value: ", "unknown variant "];

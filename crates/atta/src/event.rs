@@ -1,8 +1,8 @@
-//! What happens in a worker, told to whoever listens.
+//! The events of a worker, and the hooks that it calls.
 //!
-//! Two ways to hear of it. The stream of [`WorkerEvent`]s is for watching: it is bounded and never holds the worker
-//! up, so a slow listener misses the oldest and is told how many. [`Hooks`] are for acting: the worker calls them,
-//! and a hook that panics harms nothing.
+//! The stream of [`WorkerEvent`]s is for observing. It is bounded and never delays the worker: a slow listener misses
+//! the oldest events, and `next` logs how many. [`Hooks`] are for acting: the worker calls them, and a panic in a hook
+//! does no harm.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -17,40 +17,40 @@ use tokio::time::error::Elapsed;
 
 use crate::Job;
 
-/// How many events a listener may be behind: some seconds of a busy worker.
+/// How many events a listener may lag behind: some seconds of a busy worker.
 const BEHIND: usize = 8192;
 
-/// Something that happened in a worker. What is said of a job's end is said after it is written.
+/// An event of a worker. Events about a job's outcome are sent after the outcome is written.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WorkerEvent {
-    /// The worker is about to begin.
+    /// The worker is about to start.
     Started {
         /// The worker.
         worker_id: Arc<str>,
     },
-    /// It tries to connect for LISTEN.
+    /// The worker tries to connect for LISTEN.
     ListenConnecting {
-        /// How often it failed since it last worked.
+        /// How many attempts have failed since LISTEN last worked.
         failures: u32,
     },
-    /// It hears of new jobs by LISTEN.
+    /// LISTEN works: notifications of new jobs arrive.
     ListenStarted,
-    /// LISTEN failed, or was lost; it is tried again, and polling goes on meanwhile.
+    /// LISTEN failed, or its connection was lost. The worker connects again, and polling continues meanwhile.
     ListenFailed {
         /// Why.
         error: Arc<str>,
     },
-    /// It asks the database for jobs.
+    /// The worker asks the database for jobs.
     ClaimStarted,
-    /// There were none.
+    /// The claim found no jobs.
     ClaimEmpty,
-    /// The database did not answer, or said no; it is asked again.
+    /// The database did not answer the claim, or refused it. The worker tries again.
     ClaimFailed {
         /// Why.
         error: Arc<str>,
     },
-    /// A job begins.
+    /// A job starts.
     JobStarted {
         /// The job.
         job: Arc<Job>,
@@ -62,54 +62,54 @@ pub enum WorkerEvent {
         /// How long it ran.
         duration: Duration,
     },
-    /// A job failed, for now or for good.
+    /// A job failed. It is retried, or it has failed permanently.
     JobErrored {
         /// The job.
         job: Arc<Job>,
         /// Why.
         error: Arc<str>,
     },
-    /// A job failed for good. Follows `JobErrored`.
+    /// A job failed permanently. Follows `JobErrored`.
     JobFailed {
         /// The job.
         job: Arc<Job>,
         /// Why.
         error: Arc<str>,
     },
-    /// A job's end, of whatever kind, is written. Follows the others.
+    /// A job's outcome, success or failure, is written. Follows the other events of the run.
     JobCompleted {
         /// The job.
         job: Arc<Job>,
         /// Why it failed, if it did.
         error: Option<Arc<str>>,
     },
-    /// A job was given back because of a shutdown; its attempt does not count.
+    /// A job was returned because of a shutdown; its attempt does not count.
     JobInterrupted {
         /// The job.
         job: Arc<Job>,
     },
-    /// A job was no longer this worker's when its end was to be written, so nothing was written.
+    /// The worker no longer had its claim on a job when it was about to write the outcome, so nothing was written.
     ClaimLost {
         /// The job.
         job: Arc<Job>,
     },
-    /// Another worker was found dead, and what it held was freed.
+    /// Another worker was declared dead, and its jobs and queues were freed.
     WorkerRecovered {
-        /// The dead worker.
+        /// The worker that was declared dead.
         worker_id: Arc<str>,
         /// The ids of its jobs.
         job_ids: Arc<[i64]>,
     },
-    /// The worker was silent for so long that others may have taken it for dead, and its jobs for theirs.
+    /// The worker sent no heartbeat for so long that others may have declared it dead and claimed its jobs.
     Revived,
     /// The shutdown begins.
     ShutdownStarted {
-        /// Who asked for it: a signal's name, or what the caller said.
+        /// What requested it: the name of a signal, or the reason that the caller gave.
         reason: Arc<str>,
     },
     /// The worker has ended.
     Stopped,
-    /// The crontab added jobs, or could not.
+    /// Cron added jobs, or failed to.
     Cron(Arc<crate::CronEvent>),
 }
 
@@ -120,7 +120,7 @@ pub struct WorkerEvents {
 }
 
 impl WorkerEvents {
-    /// The next event; none once the worker is gone. Cancel safe. If this listener was too slow, the events that it
+    /// The next event; `None` once the worker is gone. Cancel safe. If this listener was too slow, the events that it
     /// missed are skipped.
     pub async fn next(&mut self) -> Option<WorkerEvent> {
         loop {
@@ -134,7 +134,7 @@ impl WorkerEvents {
         }
     }
 
-    /// The next event if there is one already.
+    /// The next event, if one is already there.
     pub fn try_next(&mut self) -> Option<WorkerEvent> {
         loop {
             match self.receiver.try_recv() {
@@ -146,11 +146,11 @@ impl WorkerEvents {
     }
 }
 
-/// Where the worker tells what happens.
+/// The worker's end of the event stream.
 #[derive(Clone, Debug)]
 pub(crate) struct EventSender {
     sender: broadcast::Sender<WorkerEvent>,
-    /// Asking the channel takes a lock, and the question comes up several times a job.
+    /// Asking the channel for its listeners takes a lock, and the worker needs to know several times per job.
     has_listeners: Arc<AtomicBool>,
 }
 
@@ -167,28 +167,28 @@ impl EventSender {
         events
     }
 
-    /// Builds the event only if somebody listens.
+    /// Builds and sends the event only if there are listeners.
     pub(crate) fn send(&self, event: impl FnOnce() -> WorkerEvent) {
         if self.has_listeners.load(Ordering::Acquire) {
-            // The last listener may have gone, and another may come.
+            // An error means that the last listener has gone; another may subscribe later.
             let _ = self.sender.send(event());
         }
     }
 }
 
-/// What a hook gives back.
+/// The future that a hook returns.
 pub type HookFuture<'a> = BoxFuture<'a, ()>;
 
-/// Code of the application's that the worker calls. Each method does nothing unless you write it.
+/// Application code that the worker calls. Each method does nothing by default.
 ///
-/// `before_run` and `after_run` are part of the job's run: the job waits for them, as long as they take. The `on_…` hooks
-/// are called after the outcome is written, on the runtime in which the worker was made, up to 64 jobs at a time and in no
-/// particular order. They delay no job, within these limits:
+/// `before_run` and `after_run` are part of the job's run: the job waits for them, as long as they take. The `on_…`
+/// hooks are called after the outcome is written, on the runtime on which the worker was created, for up to 64 jobs at
+/// a time and in no particular order. They delay no job, within these limits:
 ///
 /// - A call that takes longer than [`WorkerOptions::hook_timeout`](crate::WorkerOptions::hook_timeout) is abandoned: its
 ///   future is dropped, and an error with the hook, the job and the task is logged.
-/// - While the outcomes of 1,000 jobs, or jobs with 16 MB of payloads, wait for their hooks or run them, the worker claims
-///   no more jobs. No outcome is dropped.
+/// - While the outcomes of 1,000 jobs, or of jobs with 16 MB of payloads, wait for their hooks or run them, the worker
+///   claims no more jobs. No outcome is dropped.
 /// - A shutdown waits for hooks for 5 s.
 pub trait Hooks: Send + Sync + 'static {
     /// A job is about to run.
@@ -196,7 +196,7 @@ pub trait Hooks: Send + Sync + 'static {
         nothing()
     }
 
-    /// A job has run; with its error, if it failed.
+    /// A job has run. `_error` is set if it failed.
     fn after_run<'a>(&'a self, _job: &'a Job, _error: Option<&'a str>) -> HookFuture<'a> {
         nothing()
     }
@@ -206,22 +206,22 @@ pub trait Hooks: Send + Sync + 'static {
         nothing()
     }
 
-    /// A job failed and will be tried again.
+    /// A job failed and will be retried.
     fn on_fail<'a>(&'a self, _job: &'a Job, _error: &'a str) -> HookFuture<'a> {
         nothing()
     }
 
-    /// A job failed for good.
+    /// A job failed permanently.
     fn on_permanent_failure<'a>(&'a self, _job: &'a Job, _error: &'a str) -> HookFuture<'a> {
         nothing()
     }
 
-    /// A job was given back because of a shutdown.
+    /// A job was returned because of a shutdown.
     fn on_interruption<'a>(&'a self, _job: &'a Job) -> HookFuture<'a> {
         nothing()
     }
 
-    /// Jobs of a dead worker were freed.
+    /// The jobs of a worker that was declared dead were freed.
     fn on_recovery<'a>(&'a self, _worker_id: &'a str, _job_ids: &'a [i64]) -> HookFuture<'a> {
         nothing()
     }
@@ -246,7 +246,7 @@ impl HookList {
         self.hooks.is_empty()
     }
 
-    /// Calls one method of each, in order. A panic in one is logged, and the next is called.
+    /// Calls one method of each hook, in order. If one panics, the panic is logged, and the next is called.
     pub(crate) async fn call<'a>(
         &'a self,
         name: &'static str,
@@ -257,8 +257,8 @@ impl HookList {
         }
     }
 
-    /// Calls one method of each, in order, and abandons calls that take longer than the timeout. Returns an error if there
-    /// was one.
+    /// Calls one method of each hook, in order, and abandons calls that take longer than the timeout. Returns an error
+    /// if there was one.
     pub(crate) async fn call_within<'a>(
         &'a self,
         name: &'static str,
@@ -275,7 +275,7 @@ impl HookList {
 }
 
 async fn call_one<'a>(name: &'static str, call: impl FnOnce() -> HookFuture<'a>) {
-    // The call itself may panic as well, before there is a future.
+    // The call itself may also panic, before there is a future.
     if AssertUnwindSafe(async { call().await }).catch_unwind().await.is_err() {
         tracing::error!(hook = name, "a hook panicked");
     }

@@ -1,4 +1,4 @@
-//! A job, and what can be said of one when it is added or changed.
+//! A job, and the options with which it is added or changed.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 
 use crate::{Error, Result};
 
-/// The times that a job is given and is seen with. PostgreSQL's own go from 4713 BC to 294276 AD and on to infinity, which
-/// neither chrono nor most other readers know: such a time, set by SQL, is seen as the nearest of these.
+/// The range of times that jobs are added and read with. PostgreSQL's own range goes from 4713 BC to 294276 AD, and to
+/// infinity, which neither chrono nor most other programs can represent. Where SQL stored a time outside of this range,
+/// reading returns the nearest time in it.
 pub(crate) const FIRST_TIME: DateTime<Utc> = time_at(-62_135_596_800);
 pub(crate) const LAST_TIME: DateTime<Utc> = time_at(253_402_214_400);
 
@@ -20,12 +21,12 @@ const fn time_at(seconds: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(seconds, 0).expect("a time within the years 1 to 9999")
 }
 
-/// A time in a column, whatever it is: see [`FIRST_TIME`].
+/// A time read from a column, moved into the range from [`FIRST_TIME`] to [`LAST_TIME`].
 pub(crate) struct StoredTime(pub(crate) DateTime<Utc>);
 
 impl<'a> FromSql<'a> for StoredTime {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<StoredTime, Box<dyn std::error::Error + Sync + Send>> {
-        // Microseconds since the year 2000; the ends are the infinities.
+        // Microseconds since the year 2000; the lowest and the highest value stand for the infinities.
         let micros = i64::from_be_bytes(raw.try_into()?).saturating_add(946_684_800_000_000);
         let micros = micros.clamp(FIRST_TIME.timestamp_micros(), LAST_TIME.timestamp_micros());
         Ok(StoredTime(DateTime::from_timestamp_micros(micros).ok_or("no time")?))
@@ -34,9 +35,9 @@ impl<'a> FromSql<'a> for StoredTime {
     accepts!(TIMESTAMPTZ);
 }
 
-/// A job as it stands in the database.
+/// A job as it is stored in the database.
 ///
-/// The payload is kept as the text that was stored, and decoded only when somebody asks.
+/// The payload is kept as the stored text, and decoded only on request.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Job {
     pub(crate) id: i64,
@@ -60,12 +61,12 @@ pub struct Job {
     pub(crate) revision: i32,
     #[serde(deserialize_with = "object_or_none")]
     pub(crate) flags: Option<Flags>,
-    /// Known while a worker holds it.
+    /// Known while a worker holds a claim on the job.
     #[serde(skip)]
     pub(crate) place: Place,
 }
 
-/// Where a row lies in its table: the system column `ctid`. Good for as long as the transaction that locked the row.
+/// Where a row lies in its table: the system column `ctid`. Valid for as long as the transaction that locked the row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place([u8; 6]);
 
@@ -92,7 +93,7 @@ impl ToSql for Place {
 }
 
 impl Job {
-    /// The number that PostgreSQL gave it.
+    /// The id that PostgreSQL assigned.
     pub fn id(&self) -> i64 {
         self.id
     }
@@ -102,18 +103,18 @@ impl Job {
         &self.task_identifier
     }
 
-    /// The number of its task in this schema. The identifier is what counts: the number is another one in a schema that was
-    /// made anew, or after a clean-up.
+    /// The id of its task in this schema. Use the identifier to recognize a task: the id changes if the schema is
+    /// created anew, or if a clean-up deletes the task and it is added again.
     pub fn task_id(&self) -> i32 {
         self.task_id
     }
 
-    /// The queue whose jobs run one after the other, if it is in one.
+    /// The queue that the job is in, if any. Jobs of one queue run one after the other.
     pub fn queue_name(&self) -> Option<&str> {
         self.queue_name.as_deref()
     }
 
-    /// That queue's number, which is known while the job is claimed.
+    /// The id of that queue. Known only while the job is claimed.
     pub fn job_queue_id(&self) -> Option<i32> {
         self.job_queue_id
     }
@@ -136,17 +137,17 @@ impl Job {
         self.priority
     }
 
-    /// Not before this time.
+    /// The job does not run before this time.
     pub fn run_at(&self) -> DateTime<Utc> {
         self.run_at
     }
 
-    /// How often it was begun, this time included while it runs.
+    /// How many attempts were started, including the one that is running.
     pub fn attempts(&self) -> i16 {
         self.attempts
     }
 
-    /// How often it may be begun.
+    /// How many attempts may be started.
     pub fn max_attempts(&self) -> i16 {
         self.max_attempts
     }
@@ -161,7 +162,7 @@ impl Job {
         self.created_at
     }
 
-    /// When it was last added, rescheduled or failed by hand; running does not change it.
+    /// When the job was last added, rescheduled or failed by hand. Running does not change it.
     pub fn updated_at(&self) -> DateTime<Utc> {
         self.updated_at
     }
@@ -171,17 +172,17 @@ impl Job {
         self.key.as_deref()
     }
 
-    /// Since when a worker has it.
+    /// When the worker that has the job claimed it. None if no worker has it.
     pub fn locked_at(&self) -> Option<DateTime<Utc>> {
         self.locked_at
     }
 
-    /// The worker that has it.
+    /// The worker that has the job, if any.
     pub fn locked_by(&self) -> Option<&str> {
         self.locked_by.as_deref()
     }
 
-    /// How often it was changed through its key.
+    /// How often the job was changed through its key.
     pub fn revision(&self) -> i32 {
         self.revision
     }
@@ -191,17 +192,17 @@ impl Job {
         self.flags.iter().flatten().map(|(flag, _)| flag.as_str()).collect()
     }
 
-    /// Whether no attempt is left.
+    /// Whether no attempt is left and the job is not running.
     pub fn is_permanently_failed(&self) -> bool {
         self.locked_at.is_none() && self.attempts >= self.max_attempts
     }
 
-    /// Whether the payload was left out by a claim, because it is large. JSON text is never empty.
+    /// Whether the claim left the payload out because it is large. JSON text is never empty.
     pub(crate) fn lacks_payload(&self) -> bool {
         self.payload.is_empty()
     }
 
-    /// Jobs run in this order.
+    /// The key by which jobs are ordered: the lowest runs first.
     pub(crate) fn order(&self) -> Order {
         (self.priority, self.run_at, self.id)
     }
@@ -209,7 +210,7 @@ impl Job {
 
 #[cfg(test)]
 impl Job {
-    /// A job of which only the order and the task matter.
+    /// A job for tests in which only the order and the task matter.
     pub(crate) fn for_tests((priority, run_at, id): Order, task_identifier: &str) -> Job {
         Job {
             id,
@@ -235,19 +236,20 @@ impl Job {
     }
 }
 
-/// What decides which of two jobs starts first: priority, run_at and id.
+/// Decides which of two jobs starts first: priority, then run_at, then id.
 pub(crate) type Order = (i16, DateTime<Utc>, i64);
 
-/// An object whose members are the flags.
+/// A JSON object whose member names are the flags.
 pub(crate) type Flags = serde_json::Map<String, serde_json::Value>;
 
-/// The functions write nothing but objects. Whatever somebody else put there must not keep the job from being read.
+/// The SQL functions write nothing but objects. Any other value that somebody stored there must not prevent the job
+/// from being read.
 fn object_or_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Flags>, D::Error> {
     let json = Option::<Box<RawValue>>::deserialize(deserializer)?;
     Ok(json.and_then(|json| serde_json::from_str(json.get()).ok()))
 }
 
-/// A statement that can't know the name leaves it to its caller.
+/// Some statements do not know the task identifier and return null; their caller fills it in.
 fn null_as_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.unwrap_or_default().into())
 }
@@ -256,40 +258,40 @@ fn as_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Box<str>
     Ok(Box::<RawValue>::deserialize(deserializer)?.into())
 }
 
-/// When, where and how often a job runs. What is left out, the database fills in.
+/// When, where and how often a job runs. The database fills in the fields that are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobSpec {
-    /// Jobs of one queue run one after the other. Default: none.
+    /// The queue: its jobs run one after the other. Default: none.
     pub queue_name: Option<String>,
-    /// Not before this time, in the years 1 to 9999. Default: now.
+    /// The job does not run before this time, which must be in the years 1 to 9999. Default: now.
     pub run_at: Option<DateTime<Utc>>,
-    /// How often it may be begun, at least 1. Default: 25.
+    /// How many attempts may be started, at least 1. Default: 25.
     pub max_attempts: Option<i16>,
-    /// Finds the job again, to change or remove it; 1 to 512 characters. Default: none.
+    /// Identifies the job, so that it can be changed or removed later; 1 to 512 characters. Default: none.
     pub job_key: Option<String>,
-    /// What happens to a job that has the key already. Default: [`JobKeyMode::Replace`].
+    /// What happens if a job with this key already exists. Default: [`JobKeyMode::Replace`].
     pub job_key_mode: Option<JobKeyMode>,
     /// Lower numbers run first. Default: 0.
     pub priority: Option<i16>,
-    /// Labels by which workers may leave jobs out. Default: none.
+    /// Labels by which workers may exclude jobs. Default: none.
     pub flags: Option<Vec<String>>,
 }
 
-/// What happens to a job that has the key already.
+/// What happens when a job is added and a job with the same key already exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKeyMode {
-    /// It gets all the new values. Postponing a job again and again debounces it.
+    /// The existing job gets all the new values. Adding it again and again with a later time debounces it.
     #[default]
     Replace,
-    /// It gets the new values but keeps its time, unless it has failed before. Throttles.
+    /// The existing job gets the new values but keeps its time, unless it has failed before. This throttles.
     PreserveRunAt,
-    /// It stays as it is, even if it is running or permanently failed: the new one may never run.
+    /// The existing job stays as it is, even if it is running or permanently failed, so the new one may never run.
     UnsafeDedupe,
 }
 
 impl JobKeyMode {
-    /// The name that SQL knows.
+    /// The name that the SQL functions use.
     pub fn as_str(self) -> &'static str {
         match self {
             JobKeyMode::Replace => "replace",
@@ -307,7 +309,7 @@ pub struct JobSpecBuilder {
 }
 
 impl JobSpecBuilder {
-    /// A spec that leaves everything to the database.
+    /// A spec that leaves all values to the database.
     pub fn new() -> JobSpecBuilder {
         JobSpecBuilder::default()
     }
@@ -354,7 +356,7 @@ impl JobSpecBuilder {
         self
     }
 
-    /// The spec.
+    /// Returns the spec.
     pub fn build(self) -> JobSpec {
         self.spec
     }
@@ -366,7 +368,7 @@ impl From<JobSpecBuilder> for JobSpec {
     }
 }
 
-/// What `reschedule_jobs` changes; what is left out stays as it is.
+/// The values that `reschedule_jobs` changes. Fields that are `None` stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RescheduleJobOptions {
     /// The new time, in the years 1 to 9999.

@@ -1,22 +1,22 @@
-//! atta: background jobs in the PostgreSQL that an application already has.
+//! atta: background jobs in the PostgreSQL database that an application already has.
 //!
-//! A job is a row. The SQL function `add_job` adds it, from triggers, from `psql` and from any language, inside the
-//! caller's own transaction; workers claim due jobs, run them and try again what failed. The schema is that of
-//! Node's Graphile Worker, so both can work on one database side by side.
-//!
+//! A job is a row. The SQL function `add_job` adds it inside the caller's own transaction: from triggers, from `psql`
+//! and from any language. Workers claim due jobs, run them and retry those that failed. The schema is that of Node's
+//! Graphile Worker, so both can work on one database side by side.
 //! # Features
 //!
 //! All are off by default.
 //!
 //! - `sqlx`, `diesel-async`, `sea-orm`: [`AddJobs`] for the transactions and connections of these libraries. sqlx 0.9
-//!   and SeaORM 2 need Rust 1.94. Diesel does not pass SQLSTATEs on, so there [`Error::db_code`] knows only a few.
-//! - `opentelemetry`: the current trace context travels with a job, as `_trace` in a payload that is an object, and
-//!   the span of the run links to it. A payload with a `_trace` of its own stays as it is. A task whose payload type
-//!   refuses fields that it does not know (`deny_unknown_fields`, or a map with values of one type) fails on it.
+//!   and SeaORM 2 need Rust 1.94. Diesel does not pass SQLSTATEs on, so [`Error::db_code`] returns only a few of them
+//!   there.
+//! - `opentelemetry`: a job carries the trace context in which it was added, as `_trace` in its payload, if the payload
+//!   is an object. The span of the run links to it. A payload that already has a `_trace` is not changed. A task fails
+//!   if its payload type rejects unknown fields (`deny_unknown_fields`, or a map with values of one type).
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-// In reading order: what users write, the way of a job, what it stands on.
+// In reading order: the types that users write, then the life of a job, then the modules that both rely on.
 mod job;
 mod task;
 mod context;
@@ -55,5 +55,5 @@ pub use worker::{
     WorkerOptions,
 };
 
-/// What most functions of this crate return.
+/// The result type of most functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,12 +1,13 @@
-//! Brings a schema to Graphile's revision 20 and to our own newest one, from whatever stands there.
+//! Brings a schema to Graphile's revision 20 and to our own newest revision, whatever its state is.
 //!
-//! What stands there is read from the catalog ([`state`]), what is to do is decided from that alone ([`plan`]), and
-//! then done here, all of it in one transaction under a lock on the table `migrations`. Graphile's own migration
-//! inserts its row into that table first, so each of us waits for the other, and finds its work done. Only indexes on a table
-//! of many jobs are built before that ([`indexes`]), since adds would wait for them.
+//! The state is read from the catalog ([`state`]), and the steps are decided from that alone ([`plan`]). They run here,
+//! in one transaction under a lock on the table `migrations`. Graphile's own migration inserts its row into that table
+//! first, so each program waits for the other, and then finds its work done. Only indexes on a table with many jobs are
+//! built before that ([`indexes`]), since adds would wait for them.
 //!
-//! States of a schema: absent; Graphile's revision 1 to 10 (the old tables), 11 to 15 (the new tables under public
-//! names), 16 to 19 (older functions), 20; beyond that, newer than we know. A failure leaves it as it was.
+//! States of a schema: absent; Graphile's revisions 1 to 10 (the old tables), 11 to 15 (the new tables under public
+//! names), 16 to 19 (older functions), 20; higher revisions are newer than this version supports. A migration that
+//! fails leaves the schema as it was.
 
 mod functions;
 mod indexes;
@@ -25,45 +26,46 @@ use state::State;
 
 use crate::{Error, Result, Schema};
 
-/// The newest of Graphile Worker's revisions that we know: that of its version 0.18.
+/// The newest revision of Graphile Worker that we support: that of its version 0.18.
 pub const GRAPHILE_REVISION: i32 = 20;
 
-/// How often a migration is begun again because another one was at work.
+/// How often a migration starts over because another one ran at the same time.
 const TRIES: u32 = 30;
 
-/// How long a migration is begun again because a transaction keeps a table locked, and how long others have the table to
-/// themselves in between. What waits for the table waits with the migration, so each attempt is short (lock.sql).
+/// For how long a migration is tried again because a transaction keeps a table locked, and the pause between attempts
+/// in which others can use the table. Statements that need the table queue up behind the waiting migration, so each
+/// attempt is short (lock.sql).
 const LOCK_PATIENCE: Duration = Duration::from_secs(600);
 const LOCK_PAUSE: Duration = Duration::from_millis(800);
 
-/// What to do with an existing schema whose migration stops the workers of older releases.
+/// What to do with an existing schema if its migration stops the workers of older releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breaking {
-    /// Migrate it: somebody has asked for that.
+    /// Migrate it: somebody has requested that.
     Allowed,
-    /// Refuse to, and change nothing.
+    /// Refuse, and change nothing.
     Refused,
 }
 
-/// What a schema is to a running worker.
+/// Whether a running worker can use a schema.
 #[derive(Debug)]
 pub(crate) enum Standing {
     /// The worker can work with it. Some of our own objects may be missing.
     Usable,
-    /// Nothing is there.
+    /// The schema does not exist.
     Absent,
-    /// A migration that would stop other workers has to come first.
+    /// A migration is needed first that would stop other workers.
     Behind(Error),
-    /// This version can't work with it.
+    /// The schema is too new for this version.
     TooNew(Error),
 }
 
-/// Installs or upgrades the schema. Does nothing, and takes no lock, when it is as it should be.
+/// Installs or upgrades the schema. Does nothing, and takes no lock, if the schema is up to date.
 ///
-/// This is an explicit request: it also crosses revisions after which older releases of graphile-worker stop working
-/// ([`MigrationPlan::stops_working`]). A worker that starts does not, unless it is told to.
+/// This is an explicit request: it also applies revisions after which older releases of graphile-worker stop working
+/// ([`MigrationPlan::stops_working`]). A worker that starts does not apply them, unless it is configured to.
 ///
-/// Safe to call from any number of processes at once. Cancel safe: what was not committed did not happen.
+/// Safe to call from any number of processes at once. Cancel safe: work that was not committed did not happen.
 pub async fn migrate(client: &mut Client, schema: &Schema) -> Result<MigrationPlan> {
     migrate_with(client, schema, Breaking::Allowed).await
 }
@@ -106,18 +108,18 @@ pub(crate) async fn migrate_with(
     }
 }
 
-/// What [`migrate`] would do now. Touches nothing.
+/// What [`migrate`] would do now. Changes nothing.
 pub async fn plan_migration(client: &Client, schema: &Schema) -> Result<MigrationPlan> {
     let state = State::read(client, schema).await.map_err(|error| Error::database(reading(schema), error))?;
     plan::plan(&state, schema)
 }
 
-/// The SQL that installs the schema where there is none. Needs no database.
+/// The SQL that installs the schema in a database that does not have it. Needs no database.
 pub fn migration_sql(schema: &Schema) -> String {
     plan::from_nothing(schema).to_string()
 }
 
-/// Finds out what the schema is to a running worker. Touches nothing.
+/// Finds out whether a running worker can use the schema. Changes nothing.
 pub(crate) async fn examine(client: &Client, schema: &Schema) -> Result<Standing> {
     let state = State::read(client, schema).await.map_err(|error| Error::database(reading(schema), error))?;
     let plan = match plan::plan(&state, schema) {
@@ -130,14 +132,15 @@ pub(crate) async fn examine(client: &Client, schema: &Schema) -> Result<Standing
     Ok(plan.check(schema, Breaking::Refused).map_or_else(Standing::Behind, |()| Standing::Usable))
 }
 
-/// Indexes that were built before the transaction are added to `done_before`: a later attempt finds them in place.
+/// Makes one attempt. Indexes that were built before the transaction are added to `done_before`: a later attempt finds
+/// them in place.
 async fn attempt(
     client: &mut Client,
     schema: &Schema,
     breaking: Breaking,
     done_before: &mut Vec<Step>,
 ) -> Result<MigrationPlan> {
-    // Whatever keeps this from being answered is told, or cured, by the full way.
+    // If this query fails, the full path below reports the reason, or corrects it.
     if state::is_current(client, schema).await.unwrap_or(false) {
         return Ok(plan::nothing(schema));
     }
@@ -164,7 +167,7 @@ async fn attempt(
     }
 }
 
-/// Builds the indexes that are built before the transaction, until none is missing, and plans the rest.
+/// Builds the indexes that are built before the transaction, until none is missing, and plans the remaining steps.
 async fn plan_after_indexes(
     client: &mut Client,
     schema: &Schema,
@@ -193,7 +196,7 @@ async fn plan_after_indexes(
     }
 }
 
-/// Reads under the settings of a migration: a short `statement_timeout` of the role must not end it.
+/// Reads the state with the settings of a migration: a short `statement_timeout` of the role must not interrupt it.
 async fn read_state(client: &mut Client, schema: &Schema) -> Result<State, tokio_postgres::Error> {
     let transaction =
         client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
@@ -202,7 +205,7 @@ async fn read_state(client: &mut Client, schema: &Schema) -> Result<State, tokio
         transaction.batch_execute(plan::SETTINGS),
         State::read(&transaction, schema),
     )?;
-    // Rolls back, and does not wait for the answer.
+    // Rolls back without waiting for the answer.
     drop(transaction);
     Ok(state)
 }
@@ -218,7 +221,7 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-/// Opens the schema, waits for its lock, and does what is then still to do.
+/// Takes the lock of the schema, and then runs the steps that are still needed.
 async fn apply(
     client: &mut Client,
     schema: &Schema,
@@ -244,7 +247,7 @@ async fn apply(
     Ok(plan)
 }
 
-/// Every migration is logged: it may be one that nobody expected.
+/// Logs every migration, since somebody may not have expected it.
 fn report(schema: &Schema, plan: &MigrationPlan) {
     if plan.is_empty() {
         return;
@@ -261,17 +264,17 @@ fn report(schema: &Schema, plan: &MigrationPlan) {
     }
 }
 
-/// A role that may run jobs but not replace functions does its work with the functions that are there.
+/// A role that may run jobs but not replace functions works with the functions that are there.
 fn may_wait(plan: &MigrationPlan, error: &tokio_postgres::Error) -> bool {
     plan.is_functions_only() && error.code().is_some_and(|code| code.code() == "42501")
 }
 
-/// A transaction keeps a table locked: see lock.sql.
+/// Whether a transaction keeps a table locked: see lock.sql.
 fn is_locked_out(error: &Error) -> bool {
     error.db_code() == Some("55P03")
 }
 
-/// The unique indexes of the catalog and of `migrations` decide who was first; the others begin again.
+/// The unique indexes of the catalog and of `migrations` decide which migration was first; the others start over.
 fn another_migration_was_at_work(error: &Error) -> bool {
     match error.db_code() {
         Some("23505" | "42P06" | "42P07" | "42710" | "42704" | "40001" | "40P01") => true,
@@ -280,7 +283,7 @@ fn another_migration_was_at_work(error: &Error) -> bool {
     }
 }
 
-/// Turns "permission denied" into the privilege that is missing and the statement that grants it.
+/// Turns "permission denied" into an error that names the missing privilege and the statement that grants it.
 async fn explain(client: &Client, schema: &Schema, doing: String, error: tokio_postgres::Error) -> Error {
     let denied = error.code().is_some_and(|code| code.code() == "42501");
     let error = Error::database(doing, error);

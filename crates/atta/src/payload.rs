@@ -4,8 +4,8 @@ use serde::de::value::Error as NoUnit;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// Decodes a payload. A unit struct, which has nothing to be told, takes any object as well as null: an add without a payload
-/// makes `{}`, and cron adds `_cron`.
+/// Decodes a payload. A unit struct accepts any object as well as null: adding a job without a payload stores `{}`, and
+/// cron adds `_cron`.
 pub(crate) fn decode<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
     serde_json::from_str(json).or_else(|error| match is_object(json) {
         true => T::deserialize(Unit).map_err(|NoUnit { .. }| error),
@@ -17,8 +17,8 @@ fn is_object(json: &str) -> bool {
     json.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(json).is_ok()
 }
 
-/// Gives a value to unit structs only. Other types that take null, such as an `Option` in a tuple struct, get nothing: they
-/// would silently drop an object that does not fit.
+/// Gives a value to unit structs only. Other types that accept null, such as an `Option` in a tuple struct, get an
+/// error: they would silently drop an object that does not match them.
 struct Unit;
 
 impl<'de> Deserializer<'de> for Unit {

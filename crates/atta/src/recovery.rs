@@ -1,11 +1,12 @@
 //! Heartbeats, and recovery of jobs whose worker stopped sending them.
 //!
 //! A worker is registered in `_atta_workers` from its start to its orderly end, and sends heartbeats meanwhile
-//! ([`heartbeat`]). One that sent none for its own threshold is stale, and a worker whose own heartbeats have been continuous
-//! for as long ([`continuity`]) declares it dead, once. Then whoever can frees its jobs and queues, except for rows that
-//! somebody else keeps locked; they are freed later, and until then its row stays. What it locks after that, by a statement
-//! that came late, is freed a little later too ([`sweep`]). Only registered workers are judged so. Everybody else's locks,
-//! Node's too, fall under Graphile's rule of four hours.
+//! ([`heartbeat`]). A worker that sent none for its own threshold is stale. Another worker, whose own heartbeats have
+//! been continuous for as long ([`continuity`]), declares it dead, once. Then the workers free its jobs and queues,
+//! except for rows that some transaction keeps locked. Those are freed later, and until then the row of the dead worker
+//! stays. Locks that the dead worker takes after that, by a statement that arrived late, are freed a little later too
+//! ([`sweep`]). These rules apply only to registered workers. All other locks, including those of Node's workers, fall
+//! under Graphile's rule of four hours.
 
 mod continuity;
 mod heartbeat;
@@ -26,7 +27,7 @@ use crate::event::WorkerEvent;
 use crate::worker::Shared;
 use crate::{Error, Result};
 
-/// Dead workers, and their jobs that were freed.
+/// Ids of dead workers, and their jobs that were freed.
 type Recovered = BTreeMap<String, Vec<i64>>;
 
 /// Declares stale workers dead and frees what dead workers have locked. Returns whether any were declared dead.
@@ -63,7 +64,7 @@ async fn try_recover(shared: &Shared) -> Result<(bool, Recovered)> {
 /// How many jobs one statement recovers, so that it never takes long.
 const BATCH: i64 = 1000;
 
-/// Frees what dead workers have locked, also those whose row is gone if `with_orphans`.
+/// Frees what dead workers have locked. With `with_orphans`, also the locks of dead workers whose row is gone.
 async fn free(shared: &Shared, with_orphans: bool) -> Result<Recovered> {
     let crash_limit = i64::from(shared.crash_limit);
     let parameters: [(&(dyn ToSql + Sync), Type); 3] =
@@ -86,7 +87,7 @@ async fn ask(shared: &Shared, sql: &str, parameters: &[(&(dyn ToSql + Sync), Typ
     answered.map_err(|error| Error::database("recovering jobs", error))
 }
 
-/// Logs, sends the events, and calls the hooks in a task of their own: the next poll does not wait for them.
+/// Logs, sends the events, and calls the hooks in a separate task, so that the next poll does not wait for them.
 fn report(shared: &Shared, recovered: &Recovered) {
     for (worker_id, job_ids) in recovered {
         tracing::warn!(worker = worker_id, jobs = ?job_ids, "a worker was declared dead and its jobs were recovered");

@@ -1,15 +1,15 @@
-//! The whole of it in one call, for programs that need no more.
+//! One-call functions, for programs that need nothing else.
 
 use serde::Serialize;
 
 use crate::{Job, JobSpec, MigrationPlan, Result, WorkerOptions, WorkerUtils};
 
-/// Sets up a worker and runs it until a shutdown is asked for: by a signal, since there is no handle to ask by.
+/// Sets up a worker and runs it until a signal requests a shutdown. There is no handle by which to request one.
 pub async fn run(options: WorkerOptions) -> Result<()> {
     options.listen_os_shutdown_signals(true).init().await?.run().await
 }
 
-/// Sets up a worker and runs the jobs that are due, until there are none left.
+/// Sets up a worker and runs due jobs until none are left.
 pub async fn run_once(options: WorkerOptions) -> Result<()> {
     options.init().await?.run_once().await
 }
@@ -19,8 +19,8 @@ pub async fn run_migrations(database_url: &str) -> Result<MigrationPlan> {
     WorkerUtils::connect(database_url)?.migrate().await
 }
 
-/// Adds one job, with a connection of its own that is closed again. For scripts; whoever adds more keeps a
-/// [`WorkerUtils`].
+/// Adds one job on a new connection, which is closed afterwards. For scripts; a program that adds more jobs should keep
+/// a [`WorkerUtils`].
 pub async fn quick_add_job(
     database_url: &str,
     identifier: impl Into<String>,

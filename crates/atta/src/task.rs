@@ -1,4 +1,4 @@
-//! What users write: a task's payload and the code that works on it; and what such code can answer.
+//! What users write: a task's payload and the code that runs it, and the results that this code can return.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::{Job, WorkerContext};
 
-/// A task: its payload is the type, its work is [`TaskHandler::run`].
+/// A task. The type is its payload, and [`TaskHandler::run`] is its code.
 ///
 /// ```
 /// use atta::{IntoTaskHandlerResult, TaskHandler, WorkerContext};
@@ -33,15 +33,15 @@ use crate::{Job, WorkerContext};
 /// }
 /// ```
 pub trait TaskHandler: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// The name that jobs carry; at most 128 characters.
+    /// The task identifier that jobs carry; at most 128 characters.
     const IDENTIFIER: &'static str;
 
-    /// Works on one job. An error, or a panic, and the job is tried again later, as often as it may be.
+    /// Runs one job. If this returns an error or panics, the job is retried later, until it has no attempts left.
     ///
-    /// The future is dropped when the worker must stop and the job did not end within the grace period.
+    /// If the worker must stop and the job does not end within the grace period, the future is dropped.
     fn run(self, ctx: WorkerContext) -> impl Future<Output = impl IntoTaskHandlerResult> + Send;
 
-    /// When a failed job is tried again, unless the error says so itself. Default: Graphile's back-off.
+    /// When a failed job is retried, unless the error itself decides. Default: Graphile's back-off.
     fn retry_policy() -> RetryPolicy {
         RetryPolicy::default()
     }
@@ -49,22 +49,22 @@ pub trait TaskHandler: Serialize + DeserializeOwned + Send + Sync + 'static {
 
 /// A task whose jobs carry many items: the payload is an array, and each item can fail on its own.
 pub trait BatchTaskHandler: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// The name that jobs carry; at most 128 characters.
+    /// The task identifier that jobs carry; at most 128 characters.
     const IDENTIFIER: &'static str;
 
-    /// Works on all items of one job. Give back one result an item, in order, and only the failed ones are tried
-    /// again; or a single result for all of them.
+    /// Runs all items of one job. Return one result per item, in order, and only the failed items are retried; or
+    /// return a single result for all of them.
     fn run_batch(items: Vec<Self>, ctx: WorkerContext) -> impl Future<Output = impl IntoBatchResult> + Send;
 
-    /// When a failed job is tried again, unless the error says so itself. Default: Graphile's back-off.
+    /// When a failed job is retried, unless the error itself decides. Default: Graphile's back-off.
     fn retry_policy() -> RetryPolicy {
         RetryPolicy::default()
     }
 }
 
-/// What [`TaskHandler::run`] may give back: nothing, or a `Result` with any error.
+/// The types that [`TaskHandler::run`] may return: nothing, or a `Result` with any error.
 pub trait IntoTaskHandlerResult {
-    /// What the worker goes by.
+    /// Converts the value into the result that the worker uses.
     fn into_task_handler_result(self) -> Result<(), TaskError>;
 }
 
@@ -80,9 +80,9 @@ impl<T, E: Into<Box<dyn StdError + Send + Sync>>> IntoTaskHandlerResult for Resu
     }
 }
 
-/// What [`BatchTaskHandler::run_batch`] may give back: one result an item, a result for all, or nothing.
+/// The types that [`BatchTaskHandler::run_batch`] may return: one result per item, one result for all, or nothing.
 pub trait IntoBatchResult {
-    /// What the worker goes by.
+    /// Converts the value into the result that the worker uses.
     fn into_batch_result(self) -> Result<Vec<Result<(), TaskError>>, TaskError>;
 }
 
@@ -107,8 +107,8 @@ impl<T: IntoBatchResult, E: Into<Box<dyn StdError + Send + Sync>>> IntoBatchResu
     }
 }
 
-/// Why a job failed, and what is to become of it. Any error turns into one; make it yourself to choose when, or
-/// whether, the job is tried again.
+/// Why a job failed, and what happens to it next. Any error converts into a `TaskError`. Create one yourself to decide
+/// when, or whether, the job is retried.
 ///
 /// ```
 /// use std::time::Duration;
@@ -118,18 +118,19 @@ impl<T: IntoBatchResult, E: Into<Box<dyn StdError + Send + Sync>>> IntoBatchResu
 /// let wrong = TaskError::new("no such customer").give_up();
 /// ```
 ///
-/// The choice counts however the error is wrapped, as long as the wrapper passes on its sources: in `anyhow::Error`, with
-/// or without a context, in a `Box`, or in an error of yours by `#[from]`, `#[source]` or `#[error(transparent)]`.
+/// The decision takes effect even if the error is wrapped, as long as the wrapper exposes its sources: in
+/// `anyhow::Error`, with or without a context, in a `Box`, or in an error of yours by `#[from]`, `#[source]` or
+/// `#[error(transparent)]`.
 #[derive(Debug)]
 pub struct TaskError {
     message: String,
     decision: Decision,
 }
 
-/// What an error says of its job.
+/// What an error decides about its job.
 ///
-/// It is an error itself, and the source of its [`TaskError`]. Wrappers such as `anyhow::Error` hide the type of what they
-/// wrap and show only its sources.
+/// It is an error itself, and the source of its [`TaskError`], because wrappers such as `anyhow::Error` hide the type
+/// of the error that they wrap and expose only its sources.
 #[derive(Clone, Debug, Default)]
 struct Decision {
     retry: Option<Retry>,
@@ -157,80 +158,80 @@ impl fmt::Display for Decision {
 
 impl StdError for Decision {}
 
-/// When a failed job is tried again.
+/// When a failed job is retried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Retry {
-    /// After Graphile's back-off: e to the power of the attempt, at most of 10, in seconds.
+    /// After Graphile's back-off, in seconds: e to the power of the attempt's number, or of 10 if that is lower.
     Backoff,
     /// After this time.
     In(Duration),
     /// At this time.
     At(DateTime<Utc>),
-    /// Not at all: it is permanently failed now.
+    /// Never: the job is permanently failed now.
     Never,
-    /// The task could not begin. The job is returned: the attempt does not count, no error is stored, and the job is due at
-    /// once. Pause the task first ([`crate::PausedTasks`]), or the worker claims the job again at once.
+    /// The task could not start. The job is returned: the attempt does not count, no error is stored, and the job is
+    /// due at once. Pause the task first ([`crate::PausedTasks`]); otherwise the worker claims the job again at once.
     Return,
 }
 
 impl TaskError {
-    /// An error with this text, whose job is tried again as its task says.
+    /// An error with this text. The task's retry policy decides when the job is retried.
     pub fn new(message: impl fmt::Display) -> TaskError {
         TaskError { message: message.to_string(), decision: Decision::default() }
     }
 
-    /// Try again after this time.
+    /// Retries the job after this time.
     #[must_use]
     pub fn retry_in(mut self, delay: Duration) -> TaskError {
         self.decision.retry = Some(Retry::In(delay));
         self
     }
 
-    /// Try again at this time.
+    /// Retries the job at this time.
     #[must_use]
     pub fn retry_at(mut self, time: DateTime<Utc>) -> TaskError {
         self.decision.retry = Some(Retry::At(time));
         self
     }
 
-    /// Don't try again.
+    /// Does not retry the job: it is permanently failed.
     #[must_use]
     pub fn give_up(mut self) -> TaskError {
         self.decision.retry = Some(Retry::Never);
         self
     }
 
-    /// Returns the job, since the task could not begin: see [`Retry::Return`].
+    /// Returns the job, because the task could not start: see [`Retry::Return`].
     #[must_use]
     pub fn return_job(mut self) -> TaskError {
         self.decision.retry = Some(Retry::Return);
         self
     }
 
-    /// Gives the job this payload for its next attempt: what is left to do of a batch, for one.
+    /// Replaces the job's payload for its next attempt, for example by the items of a batch that are left.
     #[must_use]
     pub fn with_payload(mut self, payload: Box<RawValue>) -> TaskError {
         self.decision.payload = Some(payload);
         self
     }
 
-    /// The text that goes into `last_error`: the error's and that of all its causes.
+    /// The text that is stored in `last_error`: the error's own text and that of all its causes.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What the error itself says about trying again.
+    /// The decision about a retry that the error itself carries, if any.
     pub fn retry(&self) -> Option<Retry> {
         self.decision.retry
     }
 
-    /// The payload for the next attempt, if it is another one.
+    /// The payload for the next attempt, if the error replaces it.
     pub(crate) fn take_payload(&mut self) -> Option<String> {
         self.decision.payload.take().map(|payload| payload.get().to_owned())
     }
 
-    /// The first decision among the causes counts.
+    /// If several causes carry a decision, the first one counts.
     fn from_boxed(error: Box<dyn StdError + Send + Sync>) -> TaskError {
         let error = match error.downcast::<TaskError>() {
             Ok(task_error) => return *task_error,
@@ -274,7 +275,7 @@ impl StdError for TaskError {
 
 type Choose = Arc<dyn Fn(&Job, &str) -> Retry + Send + Sync>;
 
-/// When the failed jobs of a task are tried again.
+/// When the failed jobs of a task are retried.
 #[derive(Clone)]
 pub struct RetryPolicy {
     choose: Choose,
@@ -289,36 +290,36 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// A function of the job, whose attempts count this one, and of the error's text.
+    /// Decides by a function of the job and the error's text. The job's attempts include the one that failed.
     pub fn new(choose: impl Fn(&Job, &str) -> Retry + Send + Sync + 'static) -> RetryPolicy {
         RetryPolicy { choose: Arc::new(choose), jitter: 0.0 }
     }
 
-    /// Always the same time.
+    /// Always retries after the same time.
     pub fn fixed(delay: Duration) -> RetryPolicy {
         RetryPolicy::new(move |_, _| Retry::In(delay))
     }
 
-    /// Never again after a failure.
+    /// Never retries after a failure.
     pub fn never() -> RetryPolicy {
         RetryPolicy::new(|_, _| Retry::Never)
     }
 
-    /// Makes each delay longer by a random part of it, up to `part`: 0.25 is up to a quarter. So the failures of one
-    /// outage do not all come back at the same second.
+    /// Makes each delay longer by a random part of it, up to `part`: 0.25 adds up to a quarter. With jitter, the jobs
+    /// that failed in one outage are not all retried in the same second.
     #[must_use]
     pub fn with_jitter(mut self, part: f64) -> RetryPolicy {
         self.jitter = part.max(0.0);
         self
     }
 
-    /// What becomes of a job after this error.
+    /// When the job is retried after this error.
     pub(crate) fn decide(&self, job: &Job, error: &TaskError) -> Retry {
         let retry = error.retry().unwrap_or_else(|| (self.choose)(job, &error.message));
         if self.jitter == 0.0 {
             return retry;
         }
-        // Much too long a delay, or too much jitter, is as long as a release makes of it: no reason to panic.
+        // A delay that is far too long, or has too much jitter, must not panic here: the release limits it.
         let stretched = |delay: Duration| {
             let seconds = delay.as_secs_f64() * (1.0 + self.jitter * fastrand::f64());
             Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
@@ -337,7 +338,7 @@ impl fmt::Debug for RetryPolicy {
     }
 }
 
-/// Graphile's back-off, as SQL computes it.
+/// Graphile's back-off, as the SQL computes it.
 pub(crate) fn backoff(attempts: i16) -> Duration {
     Duration::from_secs_f64(f64::from(attempts.clamp(0, 10)).exp())
 }

@@ -1,4 +1,4 @@
-//! For the tests of applications: run what is due here and now, say what must have been added, move the clock.
+//! For the tests of applications: run due jobs immediately, assert which jobs were added, and move the clock.
 //!
 //! ```no_run
 //! # use atta::{JobSpec, WorkerOptions, testing};
@@ -27,12 +27,12 @@ use crate::event::WorkerEvent;
 use crate::job::{FIRST_TIME, LAST_TIME};
 use crate::{Job, JobFilter, Result, Worker, WorkerUtils};
 
-/// What became of the jobs that [`run_due_jobs`] ran.
+/// The outcomes of the jobs that [`run_due_jobs`] ran.
 #[derive(Debug, Default)]
 pub struct Ran {
     /// The jobs that succeeded.
     pub succeeded: Vec<Arc<Job>>,
-    /// The jobs that failed, for now or for good, with their errors.
+    /// The jobs that failed, permanently or not, with their errors.
     pub failed: Vec<(Arc<Job>, Arc<str>)>,
 }
 
@@ -42,7 +42,7 @@ impl Ran {
         self.succeeded.len() + self.failed.len()
     }
 
-    /// Panics, with their errors, if jobs failed.
+    /// Panics with the errors of the failed jobs, if there are any.
     #[track_caller]
     pub fn assert_no_failures(&self) {
         let errors: Vec<String> = self
@@ -54,7 +54,7 @@ impl Ran {
     }
 }
 
-/// Runs the jobs that are due, those that they add included, until none is left; says what became of each.
+/// Runs due jobs, including jobs that they add, until none are left. Returns the outcome of each.
 pub async fn run_due_jobs(worker: &Worker) -> Result<Ran> {
     let mut events = worker.events();
     let mut ran = Ran::default();
@@ -105,7 +105,7 @@ pub async fn assert_not_added(utils: &WorkerUtils, task_identifier: &str) {
     assert!(jobs.is_empty(), "no job of task {task_identifier} was expected, and there are {}", jobs.len());
 }
 
-/// Deletes the jobs of a queue that no worker is at, as if they had succeeded, and gives them back.
+/// Deletes the jobs of a queue as if they had succeeded, and returns them. Running jobs are skipped.
 pub async fn drain_queue(utils: &WorkerUtils, queue_name: &str) -> Result<Vec<Job>> {
     let mut drained = Vec::new();
     let mut filter = JobFilter { queue_name: Some(queue_name.to_owned()), ..JobFilter::default() };
@@ -118,31 +118,31 @@ pub async fn drain_queue(utils: &WorkerUtils, queue_name: &str) -> Result<Vec<Jo
     }
 }
 
-/// A clock that a test can move. Clones move together.
+/// A clock that a test can move. Clones share the offset.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     offset_micros: Arc<AtomicI64>,
 }
 
 impl Clock {
-    /// This machine's time, until it is moved.
+    /// A clock that shows this machine's time until it is moved.
     pub fn system() -> Clock {
         Clock::default()
     }
 
-    /// What it shows; in the years 1 to 9999, however far it was moved.
+    /// The time that the clock shows. Stays in the years 1 to 9999, however far it was moved.
     pub fn now(&self) -> DateTime<Utc> {
         let (now, offset) = (Utc::now(), TimeDelta::microseconds(self.offset_micros.load(Ordering::Relaxed)));
         let end = if offset < TimeDelta::zero() { FIRST_TIME } else { LAST_TIME };
         now.checked_add_signed(offset).unwrap_or(end).clamp(FIRST_TIME, LAST_TIME)
     }
 
-    /// Moves it forward, or back by a negative time.
+    /// Moves the clock forward, or back if the duration is negative.
     pub fn advance(&self, by: TimeDelta) {
         let furthest = if by < TimeDelta::zero() { i64::MIN } else { i64::MAX };
         let by = by.num_microseconds().unwrap_or(furthest);
         let moved = |offset: i64| Some(offset.saturating_add(by));
-        // Always some, so always done.
+        // The closure always returns `Some`, so the update never fails.
         let _ = self.offset_micros.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
     }
 }

@@ -1,9 +1,10 @@
-//! The trace context that travels with a job, by the feature `opentelemetry`; without it, nothing in here does a thing.
+//! The trace context that a job carries, by the feature `opentelemetry`. Without the feature, this module does nothing.
 //!
-//! The W3C trace context of the add stands in the payload, `{"_trace": {"traceparent": …, "tracestate": …}}`, and the
-//! span of the run links to it. A link and not a parent: a job may run days later, many times, and long after the
-//! trace that added it has ended. Only objects carry it, and a `_trace` that is there already is left alone.
-//! Everything else in the payload keeps its text. A payload type that refuses unknown fields refuses `_trace` as well.
+//! The W3C trace context of the add is stored in the payload, `{"_trace": {"traceparent": …, "tracestate": …}}`, and
+//! the span of the run links to it. It is a link and not a parent, because a job may run days later, many times, and
+//! long after the trace that added it has ended. Only payloads that are objects carry it, and an existing `_trace` is
+//! not changed. Everything else in the payload keeps its text. A payload type that rejects unknown fields rejects
+//! `_trace` as well.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,7 @@ use tracing::Span;
 
 use crate::Job;
 
-/// The payload, with the current trace context if there is one and it can carry it.
+/// The payload with the current trace context added, if there is one and the payload can carry it.
 #[cfg(feature = "opentelemetry")]
 pub(crate) fn carry(payload: &RawValue) -> Cow<'_, RawValue> {
     let carried = payload.get().starts_with('{').then(w3c::current).flatten();
@@ -38,7 +39,7 @@ pub(crate) fn carry(payload: &RawValue) -> Cow<'_, RawValue> {
 #[cfg(not(feature = "opentelemetry"))]
 pub(crate) fn link(_: &Span, _: &Job) {}
 
-/// Between a span's context and its text.
+/// Converts between a span's context and its text.
 #[cfg(feature = "opentelemetry")]
 mod w3c {
     use std::collections::HashMap;
@@ -63,7 +64,7 @@ mod w3c {
         tracestate: Option<String>,
     }
 
-    /// That of the current span, or else what the application set by OpenTelemetry alone.
+    /// The context of the current span, or else the one that the application set through OpenTelemetry directly.
     pub(super) fn current() -> Option<SpanContext> {
         [Span::current().context(), Context::current()]
             .iter()
@@ -71,7 +72,7 @@ mod w3c {
             .find(SpanContext::is_valid)
     }
 
-    /// Nothing if the payload has a `_trace` of its own.
+    /// None if the payload already has a `_trace`.
     pub(super) fn insert(payload: &str, context: &SpanContext) -> Option<Box<RawValue>> {
         let fields: HashMap<String, IgnoredAny> = serde_json::from_str(payload).ok()?;
         if fields.contains_key("_trace") {
@@ -92,14 +93,14 @@ mod w3c {
         }
     }
 
-    /// Nothing if there is none, or if what is there is something else of the user's.
+    /// None if there is no `_trace`, or if it is not a trace context but the user's own data.
     pub(super) fn read(payload: &str) -> Option<SpanContext> {
         if !payload.starts_with('{') {
             return None;
         }
         let Payload { _trace: trace } = serde_json::from_str(payload).ok()?;
         let mut parts = trace.traceparent.split('-');
-        // Versions after 00 may append parts; ff is no version.
+        // Versions after 00 may append parts; ff is not a valid version.
         let version = parts.next().filter(|version| is_hex(version, 2) && *version != "ff")?;
         let trace_id = parts.next().filter(|id| is_hex(id, 32))?;
         let span_id = parts.next().filter(|id| is_hex(id, 16))?;

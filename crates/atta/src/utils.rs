@@ -1,4 +1,4 @@
-//! Adding jobs and looking after them, from anywhere: inside a worker or without one.
+//! Adding and managing jobs, inside a worker or without one.
 
 mod adapters;
 mod add;
@@ -28,17 +28,17 @@ use crate::migrate::{Breaking, migrate_with};
 use crate::testing::Clock;
 use crate::{ConnectionSettings, Error, Job, MigrationPlan, Result, Schema};
 
-/// Adds jobs and looks after them. Cheap to clone; all clones share one pool.
+/// Adds and manages jobs. Cheap to clone; all clones share one pool.
 ///
-/// All of its async functions are cancel safe. What returned `Ok` is committed, or is in the transaction that was passed.
-/// What was dropped is done as a whole or not at all, and the pool, the connection or the transaction can be used
-/// afterwards. [`WorkerUtils::cleanup`] does each [`CleanupTask`] as a whole.
+/// All async functions are cancel safe. When a call returns `Ok`, its work is committed, or is part of the transaction
+/// that was passed. When the future is dropped, its work is done as a whole or not at all, and the pool, the connection
+/// or the transaction can be used afterwards. [`WorkerUtils::cleanup`] does each [`CleanupTask`] as a whole.
 #[derive(Clone)]
 pub struct WorkerUtils {
     inner: Arc<Inner>,
-    /// The time, when it is not the database's.
+    /// The clock to use instead of the database's.
     clock: Option<Clock>,
-    /// Whether the statement that adds a job is prepared, once a connection.
+    /// Whether the statement that adds a job is prepared, once per connection.
     prepares: bool,
 }
 
@@ -57,15 +57,15 @@ impl std::fmt::Debug for WorkerUtils {
 }
 
 impl WorkerUtils {
-    /// On a pool of your own, and the schema that the jobs are in; or, for a role that may do no more than add, the one
-    /// with the functions for that ([`roles_sql`](crate::roles_sql)).
+    /// Uses a pool of yours, and the schema that contains the jobs. A producer role, which may only add jobs, uses the
+    /// schema with the functions for that ([`roles_sql`](crate::roles_sql)).
     pub fn new(pool: Pool, schema: Schema) -> WorkerUtils {
         let inner = Inner { pool, schema, access: OnceLock::new(), is_visible: OnceLock::new() };
         WorkerUtils { inner: Arc::new(inner), clock: None, prepares: false }
     }
 
-    /// On a database by its connection string, read as [`ConnectionSettings`] does, with up to ten connections, in the
-    /// default schema.
+    /// Connects to a database by its connection string, which is read as in [`ConnectionSettings`]. Uses up to ten
+    /// connections and the default schema.
     pub fn connect(database_url: &str) -> Result<WorkerUtils> {
         let pool = pool::pool(&ConnectionSettings::new(database_url)?, 10)?;
         Ok(WorkerUtils::new(pool, Schema::default()))
@@ -78,9 +78,9 @@ impl WorkerUtils {
         self
     }
 
-    /// Whether the statement that adds a job is prepared, once a connection, which spares the server about a third of
-    /// the work of an add. Not behind a pooler in transaction mode. Default: false, and what the worker found out for
-    /// utils that a worker made.
+    /// Whether the statement that adds a job is prepared, once per connection, which saves the server about a third of
+    /// the work of an add. Must be false behind a pooler in transaction mode. Default: false; for utils that a worker
+    /// created, what the worker detected.
     #[must_use]
     pub fn with_prepared_statements(mut self, use_prepared: bool) -> WorkerUtils {
         self.prepares = use_prepared;
@@ -92,12 +92,12 @@ impl WorkerUtils {
         self
     }
 
-    /// The pool that the connections come from.
+    /// The pool from which connections are taken.
     pub fn pool(&self) -> &Pool {
         &self.inner.pool
     }
 
-    /// The schema that the jobs are in.
+    /// The schema that contains the jobs.
     pub fn schema(&self) -> &Schema {
         &self.inner.schema
     }
@@ -107,13 +107,13 @@ impl WorkerUtils {
         self.migrate_with(Breaking::Allowed).await
     }
 
-    /// The same, where it has not been asked for.
+    /// The same, with a choice whether breaking migrations are allowed.
     pub(crate) async fn migrate_with(&self, breaking: Breaking) -> Result<MigrationPlan> {
         let mut client = pool::get(&self.inner.pool, "migrating the schema").await?;
         migrate_with(&mut client, &self.inner.schema, breaking).await
     }
 
-    /// The time by the clock of the database, which decides when a job is due.
+    /// The time by the database's clock, which decides when a job is due.
     pub async fn read_clock(&self) -> Result<DateTime<Utc>> {
         let doing = "reading the database's clock";
         let client = pool::get(&self.inner.pool, doing).await?;
@@ -121,7 +121,7 @@ impl WorkerUtils {
         row.map(|row| row.get("now")).map_err(|error| Error::database(doing, error))
     }
 
-    /// One statement with one JSON argument, which gives back rows of JSON text.
+    /// Runs one statement with one JSON argument; returns its rows of JSON text.
     async fn ask(&self, doing: &str, template: &str, argument: &serde_json::Value) -> Result<Vec<String>> {
         let rows = self.ask_rows(doing, template, argument).await?;
         Ok(rows.iter().filter_map(|row| row.get(0)).collect())
@@ -144,8 +144,8 @@ impl WorkerUtils {
             .map_err(|error| self.explain(Error::database(doing, error)))
     }
 
-    /// Fails if row level security hides the tables from this role: otherwise it would read that there are no jobs. Asks the
-    /// database until the answer is that it does not.
+    /// Fails if row level security hides the tables from this role: otherwise the role would read that there are no
+    /// jobs. Queries the database until the answer is that the tables are visible.
     async fn check_visible(&self, client: &deadpool_postgres::Object, doing: &str) -> Result<()> {
         if self.inner.is_visible.get().is_some() {
             return Ok(());
@@ -174,7 +174,7 @@ impl WorkerUtils {
         decode_jobs(doing, &self.ask(doing, template, argument).await?)
     }
 
-    /// [`WorkerUtils::ask`], decoded.
+    /// [`WorkerUtils::ask`], with decoded rows.
     async fn ask_as<T: DeserializeOwned>(
         &self,
         doing: &str,
@@ -186,7 +186,7 @@ impl WorkerUtils {
         decoded.map_err(|error| Error::config(format!("{doing}: the database gave back nonsense: {error}")))
     }
 
-    /// Says what to do when the schema is not there, or not ours to use.
+    /// Adds a hint if the schema is missing, or if this role may not use it.
     pub(crate) fn explain(&self, error: Error) -> Error {
         match error.db_code() {
             Some("42P01" | "42883" | "3F000") => {

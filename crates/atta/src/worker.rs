@@ -1,8 +1,8 @@
 //! The worker: one task that owns the state, and selects over a closed set of events.
 //!
-//! The way of a job reads through this folder: [`wake`] hears that there may be jobs, [`claim`] takes them,
-//! [`slots`] and [`run`] run them, [`release`] writes what became of them, [`shutdown`] brings it all to an end.
-//! What happens when a worker can't do the last is in `recovery.rs`.
+//! The modules of this folder follow the life of a job: [`wake`] learns that there may be jobs, [`claim`] claims them,
+//! [`slots`] and [`run`] run them, [`release`] writes their outcomes, and [`shutdown`] ends the worker. `recovery.rs`
+//! handles workers that end without releasing their jobs.
 //!
 //! [`owner`] is the one task that has the state and decides; everything else acts for it.
 
@@ -56,17 +56,17 @@ use crate::{Error, Result, WorkerUtils};
 use owner::{Mode, Owner};
 use plan::Plan;
 
-/// Hints that wait for the loop: more would not say more.
+/// How many wake-ups may wait for the loop. More would carry no more information.
 const WAKES_AHEAD: usize = 16;
 
-/// How long a worker that ends waits for its own tasks, and one that never began tries to deregister.
+/// How long an ending worker waits for its own tasks, and how long a worker that never started tries to deregister.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A worker, ready to run.
 ///
-/// Its own work (claims, releases, heartbeats, LISTEN, cron) is done on a thread of its own. Tasks, hooks and flags functions
-/// run on the runtime that calls [`Worker::run`] or has called [`WorkerOptions::init`]: they may block its threads, and the
-/// worker goes on.
+/// Its own work (claims, releases, heartbeats, LISTEN, cron) runs on its own thread. Tasks, hooks and flags functions
+/// run on the runtime that calls [`Worker::run`] or has called [`WorkerOptions::init`]. They may block the threads of
+/// that runtime without stopping the worker.
 #[derive(Debug)]
 pub struct Worker {
     plan: Plan,
@@ -80,40 +80,41 @@ impl Worker {
         Ok(Worker { plan, shared: Arc::new(shared), core: Core::start()?, is_running: Arc::default() })
     }
 
-    /// Runs jobs until a shutdown is requested, and then drains and ends.
+    /// Runs jobs until a shutdown is requested, then drains and ends.
     ///
-    /// Errors of the database do not end it. If the future is dropped, as `tokio::select!` does, the worker aborts: running
-    /// tasks are dropped, their jobs are returned, and heartbeats stop. That happens in the background. A process that exits
-    /// before it is done leaves the rest to the recovery by other workers. To let running jobs finish, request a shutdown by
-    /// the [`WorkerHandle`] instead. A worker runs once: after a shutdown or an abort, `run` returns at once.
+    /// Errors of the database do not end the worker. If the future is dropped, as `tokio::select!` does, the worker
+    /// aborts: running tasks are dropped, their jobs are returned, and heartbeats stop. The abort happens in the
+    /// background. If the process exits before it is finished, other workers recover the remaining jobs. To let running
+    /// jobs finish, request a shutdown by the [`WorkerHandle`] instead. A worker runs only once: after a shutdown or an
+    /// abort, `run` returns at once.
     ///
-    /// A worker that is running can't be run a second time at the same time: that is an error, of `run_once` too. To run more
-    /// jobs at a time, set [`WorkerOptions::concurrency`], or make another worker.
+    /// Calling `run` or `run_once` while the worker is running is an error. To run more jobs at a time, set
+    /// [`WorkerOptions::concurrency`], or create another worker.
     pub async fn run(&self) -> Result<()> {
         self.run_mode(Mode::UntilShutdown).await
     }
 
-    /// Runs the jobs that are due, and those that become due by it, until there are none left. No cron, no LISTEN.
+    /// Runs due jobs, and jobs that become due as a result, until none are left. Does not use cron or LISTEN.
     pub async fn run_once(&self) -> Result<()> {
         self.run_mode(Mode::UntilEmpty).await
     }
 
-    /// Adds jobs and looks after them, on the worker's pool.
+    /// Adds and manages jobs, on the worker's pool.
     pub fn create_utils(&self) -> WorkerUtils {
         self.shared.utils.clone()
     }
 
-    /// Ends the worker from elsewhere.
+    /// Shuts the worker down from another place in the program.
     pub fn handle(&self) -> WorkerHandle {
         WorkerHandle::new(self.shared.clone())
     }
 
-    /// What happens in the worker from now on.
+    /// The events of the worker from now on.
     pub fn events(&self) -> WorkerEvents {
         self.shared.events.subscribe()
     }
 
-    /// The name under which it locks jobs.
+    /// The id under which the worker locks jobs.
     pub fn id(&self) -> &str {
         &self.shared.worker_id
     }
@@ -121,7 +122,7 @@ impl Worker {
     async fn run_mode(&self, mode: Mode) -> Result<()> {
         let Some(running) = Running::begin(&self.is_running) else {
             return match self.shared.stop.is_cancelled() {
-                // The run is about to end, and no other begins.
+                // The current run is about to end, and no other run starts.
                 true => Ok(()),
                 false => Err(Error::config(format!("worker {} is already running", self.shared.worker_id))
                     .with_hint("for more jobs at a time, set concurrency, or make another worker")),
@@ -144,18 +145,18 @@ impl Worker {
         ended.unwrap_or_else(|error| Err(Error::config(format!("the worker's thread panicked: {error}"))))
     }
 
-    /// A run that finds no job needs none of what running jobs takes: no connections of its own, no registration. If
-    /// the question fails, the run itself tells why.
+    /// Whether no job is due. Then the run needs no connections of its own and no registration. If this query fails,
+    /// the run itself goes on and reports the error.
     async fn has_nothing_to_do(&self) -> bool {
         wake::find_nothing(&self.shared).await.unwrap_or(false)
     }
 }
 
-/// A run that has begun. Two at a time would use one worker id, and each would return the jobs of the other.
+/// A run that has started. Two runs at a time would use one worker id, and each would return the jobs of the other.
 struct Running(Arc<AtomicBool>);
 
 impl Running {
-    /// None if there is one already.
+    /// None if a run has already started.
     fn begin(is_running: &Arc<AtomicBool>) -> Option<Running> {
         (!is_running.swap(true, Ordering::SeqCst)).then(|| Running(is_running.clone()))
     }
@@ -192,7 +193,7 @@ struct Run {
     plan: Plan,
     shared: Arc<Shared>,
     mode: Mode,
-    /// The runtime of the application, where tasks run.
+    /// The application's runtime, on which tasks run.
     app: Handle,
 }
 
@@ -202,9 +203,9 @@ impl Run {
         let mut heartbeats = Heartbeats::new(shared.clone());
         tokio::select! {
             ready = self.get_ready(&mut heartbeats) => ready?,
-            // Nothing was claimed yet.
+            // No job has been claimed yet.
             () = shared.stop.cancelled() => {
-                // It may be registered. Where nobody answers, that is not worth waiting for.
+                // The worker may be registered. If the database does not answer, do not wait longer for it.
                 let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
                 tell_end(shared);
                 return Ok(());
@@ -215,7 +216,7 @@ impl Run {
         let (wake_sender, wakes) = mpsc::channel(WAKES_AHEAD);
         let look = Arc::new(Notify::new());
         let mut company = JoinSet::new();
-        // Heartbeats and polls go on until the last job is released, so the shutdown does not stop them.
+        // Heartbeats and polls continue until the last job is released, so the shutdown does not stop them.
         let is_released = CancellationToken::new();
         let heartbeats = AbortOnDropHandle::new(tokio::spawn(heartbeats.run(is_released.clone())));
         let poll = wake::poll(shared.clone(), wake_sender.clone(), look.clone());
@@ -226,7 +227,7 @@ impl Run {
                 company.spawn(listen::listen(shared.clone(), config.clone(), ears));
             }
             if self.plan.listen_os_shutdown_signals {
-                // Watched from here on, before the first job is claimed.
+                // Signals are watched from here on, before the first job is claimed.
                 company.spawn(shutdown::watch_signals(shared.clone())?);
             }
             self.plan.start_cron(shared, &mut company);
@@ -240,7 +241,7 @@ impl Run {
         }
         while company.join_next().await.is_some() {}
         poll.abort();
-        // Aborted or panicked, it has ended.
+        // The result does not matter: aborted or panicked, the task has ended.
         let _ = poll.await;
         shutdown::finish_hooks(shared).await;
         is_released.cancel();
@@ -249,7 +250,7 @@ impl Run {
         if is_clear {
             let mut heartbeats = match heartbeats {
                 Ok(heartbeats) => heartbeats,
-                // It has panicked. A new connection does as well.
+                // The task panicked. Deregister on a new connection.
                 Err(_) => Heartbeats::new(shared.clone()),
             };
             heartbeats.deregister().await;

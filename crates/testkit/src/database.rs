@@ -9,11 +9,11 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::{pgbouncer, server_url};
 
-/// The key of the advisory lock under which the template is made: the processes of a run share it.
+/// The key of the advisory lock under which the template is created: the processes of a run share the template.
 const TEMPLATE_LOCK: i64 = 0x6174_7461;
 const TEMPLATE: &str = "atta_template";
 
-/// A database of a test's own, dropped with this value.
+/// A database for one test, dropped with this value.
 #[derive(Debug)]
 pub struct Database {
     name: String,
@@ -28,27 +28,27 @@ impl Database {
         Database::create(Some(TEMPLATE)).await
     }
 
-    /// A database with nothing in it.
+    /// An empty database.
     pub async fn empty() -> Database {
         Database::create(None).await
     }
 
-    /// A database with nothing in it, in another encoding than UTF-8.
+    /// An empty database, in an encoding other than UTF-8.
     pub async fn encoded(encoding: &str) -> Database {
         Database::create(Some(&format!("template0 encoding '{encoding}' lc_collate 'C' lc_ctype 'C'"))).await
     }
 
-    /// The connection string for what is tested: through the pooler, if the run is behind one.
+    /// The connection string for the code under test: through the pooler, if the run uses one.
     pub fn url(&self) -> String {
         pgbouncer::url_of_this_run(&self.name).unwrap_or_else(|| self.direct_url())
     }
 
-    /// The connection string of the server itself, for those who look on.
+    /// The connection string of the server itself, for code that only observes.
     pub fn direct_url(&self) -> String {
         server_url(&self.name)
     }
 
-    /// The same database again, which is dropped with the first value and not with this one.
+    /// Another handle to the same database, which is dropped with the first value and not with this one.
     pub(crate) fn share(&self) -> Database {
         Database { name: self.name.clone(), is_shared: true }
     }
@@ -87,14 +87,14 @@ impl Drop for Database {
         if self.is_shared {
             return;
         }
-        // The cluster goes with the run anyhow; this only keeps the disk small meanwhile.
+        // The cluster is removed with the run anyway; this only saves disk space meanwhile.
         let _ = dropper().send(self.name.clone());
     }
 }
 
 async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("the test server answers");
-    // Ends with its client; a lost connection shows up as an error of the client's next call.
+    // Ends with its client; a lost connection is reported as an error of the client's next call.
     tokio::spawn(connection);
     client
 }
@@ -125,7 +125,7 @@ async fn make_template() {
     .await;
 }
 
-/// A database can't be renamed while the server still ends the connection we dropped.
+/// A database can't be renamed while the server is still ending the connection that we dropped.
 async fn rename_when_free(admin: &Client, making: &str) {
     crate::wait_for("the template's last connection to end", || async {
         admin.batch_execute(&format!("alter database {making} rename to {TEMPLATE}")).await.ok()

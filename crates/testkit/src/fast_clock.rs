@@ -1,4 +1,4 @@
-//! Time that passes faster, for whole processes that know nothing of it: libfaketime, loaded before the C library.
+//! Time that passes faster, for whole processes that do not know about it: libfaketime, loaded before the C library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,8 +8,8 @@ use std::time::Instant;
 const FOLDERS: [&str; 4] =
     ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
 
-/// A clock that shows a given time when it is made, and then runs so many times as fast as ours. Timers of the
-/// processes that get it, and what they wait for, are as fast.
+/// A clock that shows a given time when it is created, and then runs a number of times as fast as the real one. The
+/// timers and waits of the processes that get it are as fast.
 #[derive(Clone, Copy, Debug)]
 pub struct FastClock {
     made: Instant,
@@ -24,12 +24,12 @@ impl FastClock {
         FastClock { made: Instant::now(), start, speed }
     }
 
-    /// What it shows, in seconds since 1970.
+    /// The time that it shows, in seconds since 1970.
     pub fn now(&self) -> u64 {
         self.start + (self.made.elapsed() * self.speed).as_secs()
     }
 
-    /// Has the process that is about to start go by this clock.
+    /// Makes the process that is about to start use this clock.
     pub fn give_to(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", library())
@@ -39,30 +39,30 @@ impl FastClock {
     }
 }
 
-/// The time of day in processes that get it, which can be put forward and back while they run. Their timers do not
-/// notice, as with a real clock that somebody sets.
+/// The time of day of processes that get it, which can be moved forward and back while they run. Their timers are not
+/// affected, as with a real clock that somebody sets.
 #[derive(Debug)]
 pub struct SetClock {
     file: PathBuf,
 }
 
 impl SetClock {
-    /// A clock that is right. What it shows is written to this file, which other users may have to read.
+    /// A clock that shows the right time. Its offset is written to this file, which other users may have to read.
     pub fn new(file: PathBuf) -> SetClock {
         let clock = SetClock { file };
         clock.set(0);
         clock
     }
 
-    /// Puts it so many seconds before or behind the time, for all who have it.
+    /// Sets it this many seconds ahead of the real time, or behind it if negative, for all processes that have it.
     pub fn set(&self, seconds: i64) {
-        // A reader must never find the file half-written.
+        // A reader must never see a half-written file.
         let next = self.file.with_extension("next");
         std::fs::write(&next, format!("{seconds:+}")).expect("the clock's file is written");
         std::fs::rename(&next, &self.file).expect("the clock's file is put in place");
     }
 
-    /// Has the process that is about to start go by this clock.
+    /// Makes the process that is about to start use this clock.
     pub fn give_to(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", library())

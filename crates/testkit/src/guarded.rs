@@ -1,23 +1,24 @@
-//! Programs that end with us, however we end: a shell has each as its child, and waits at the other end of a pipe.
+//! Programs that end together with this process, however it ends: each is the child of a shell that waits at the other
+//! end of a pipe.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// A program under guard, ended with this value.
+/// A guarded program, ended when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     shell: Child,
 }
 
 impl Guarded {
-    /// Starts the program of `command`. When it is to end, the shell runs `end`, in which `$child` is the program's
+    /// Starts the program of `command`. When it has to end, the shell runs `end`, in which `$child` is the program's
     /// process id and `$0` is `subject`.
     pub(crate) fn start(command: &Command, subject: impl AsRef<OsStr>, end: &str) -> Guarded {
         Guarded::spawn(&mut shell(command, subject, end))
     }
 
-    /// The same, the shell included, as a user that PostgreSQL is content with.
+    /// The same, but program and shell run as a user under which PostgreSQL agrees to run.
     pub(crate) fn start_unprivileged(command: &Command, subject: impl AsRef<OsStr>, end: &str) -> Guarded {
         let mut shell = shell(command, subject, end);
         atta_cluster::run_unprivileged(&mut shell).expect("there is a user for servers");
@@ -28,10 +29,10 @@ impl Guarded {
         Guarded { shell: shell.spawn().expect("a shell starts") }
     }
 
-    /// Ends it now, and waits until the shell has done its part.
+    /// Ends the program now, and waits until the shell has finished.
     pub(crate) fn end(&mut self) {
         drop(self.shell.stdin.take());
-        // It ends in any case; waiting keeps the order of things.
+        // It ends in any case; waiting keeps the order of events.
         let _ = self.shell.wait();
     }
 }
@@ -46,7 +47,7 @@ fn shell(command: &Command, subject: impl AsRef<OsStr>, end: &str) -> Command {
     let script = format!("\"$@\" &\nchild=$!\nread -r _\n{end}\n");
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", &script]).arg(subject).arg(command.get_program()).args(command.get_args());
-    // In a group of its own, so that Ctrl-C reaches us and not it.
+    // In a process group of its own, so that Ctrl-C reaches us and not the shell.
     shell.current_dir("/").process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
     shell
 }

@@ -1,9 +1,9 @@
-//! What atta's tests stand on: one private PostgreSQL for the run, a database for each test, waiting with a deadline;
-//! and processes, wires and poolers to break.
+//! The basis of atta's tests: one private PostgreSQL server for the run, a database for each test, and waiting with a
+//! deadline; and processes, network connections and poolers to break.
 //!
-//! The server is the one that `ATTA_TEST_SERVER` names (`cargo xtask test` starts it and sets that), or else one that
-//! this process starts for itself and that ends with it. `ATTA_TEST_PG_BIN` names the folder of another version's
-//! binaries. A test's database is a copy of a migrated template, made in milliseconds and dropped with its handle.
+//! The server is the one that `ATTA_TEST_SERVER` names (`cargo xtask test` starts it and sets the variable), or else
+//! one that this process starts and that ends with it. `ATTA_TEST_PG_BIN` names the folder of another version's
+//! binaries. A test's database is a copy of a migrated template, created in milliseconds and dropped with its handle.
 //! With `ATTA_TEST_POOLER=transaction` or `session` its connection string leads through a PgBouncer in that mode.
 
 mod database;
@@ -37,7 +37,7 @@ pub fn server_url(database: &str) -> String {
     }
 }
 
-/// The binaries that the tests' servers run from.
+/// The binaries of the tests' servers.
 pub fn binaries() -> Binaries {
     match env::var_os("ATTA_TEST_PG_BIN") {
         Some(folder) => Binaries::at(folder).expect("ATTA_TEST_PG_BIN names a folder of PostgreSQL binaries"),

@@ -1,10 +1,11 @@
-//! The matrix: one fault per row, one promise per column. One stuck thing may delay only itself.
+//! The matrix: one fault per row, one guarantee per column. A part that is stuck may delay only itself.
 //!
-//! A binary brings its rows as [`Rows`] and calls [`main`]. Every row is run twice, on a database of its own and with a
-//! worker in a process of its own: once for the columns that are about a running worker, and once for the shutdown,
-//! which is asked for while the fault is on. The first row has no fault; it says how long everything normally takes.
+//! A binary provides its rows as [`Rows`] and calls [`main`]. Every row is run twice, each time on a new database and
+//! with a worker in a separate process: once for the columns about a running worker, and once for the shutdown, which
+//! is requested while the fault is present. The first row has no fault; it measures how long everything normally takes.
 //!
-//! `child` is the worker process, `world` has the database and the process of a run, `columns` measures, `table` prints.
+//! `child` is the worker process, `world` has the database and the process of a run, `columns` measures, `table`
+//! prints.
 
 mod child;
 mod columns;
@@ -23,8 +24,8 @@ pub use world::World;
 
 use columns::{Cell, Normal};
 
-/// Set by `cargo xtask matrix`: rows whose names contain this text are run; an empty text means all. Without it, there
-/// is nothing to do.
+/// Set by `cargo xtask matrix`: rows whose names contain this text are run; an empty text means all. If it is not set,
+/// nothing is run.
 const WANTED: &str = "ATTA_MATRIX";
 
 /// The name of the row without a fault.
@@ -36,7 +37,7 @@ pub const GRACE: Duration = Duration::from_secs(2);
 /// After how long without a heartbeat a worker is stale.
 pub const THRESHOLD: Duration = Duration::from_secs(4);
 
-/// A row: a fault, and what can't be expected while it is on.
+/// A row: a fault, and the columns that can't be expected to hold during it.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// What is broken.
@@ -50,7 +51,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row whose jobs must all be free after a shutdown.
+    /// A row whose jobs must all be unlocked after a shutdown.
     pub const fn new(name: &'static str) -> Row {
         Row { name, skipped: &[], leaves_stuck: false, must_start: &[] }
     }
@@ -61,9 +62,9 @@ impl Row {
     }
 }
 
-/// What a binary brings.
+/// What a binary provides.
 pub trait Rows {
-    /// The rows, without that in which nothing is broken.
+    /// The rows, without the one in which nothing is broken.
     const ROWS: &'static [Row];
 
     /// Environment variables of the worker processes.
@@ -72,26 +73,26 @@ pub trait Rows {
     /// In the worker process: adds the tasks of a row to the options of its worker.
     fn options(child: &Child, options: WorkerOptions) -> impl Future<Output = WorkerOptions> + Send;
 
-    /// In the worker process: when the worker has ended in good order.
+    /// In the worker process: called when the worker has ended in an orderly way.
     fn ended() -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// Before the worker starts.
+    /// Called before the worker starts.
     fn prepare(_row: &Row, _world: &mut World) -> impl Future<Output = ()> {
         async {}
     }
 
-    /// Breaks something, and returns when it is broken.
+    /// Causes the fault, and returns when it is present.
     fn set(row: &Row, world: &mut World) -> impl Future<Output = ()>;
 
-    /// Jobs to add for the column of unqueued jobs besides the usual one: task and name.
+    /// Jobs to add for the column of unqueued jobs, besides the usual one: task and name.
     fn others(_row: &Row) -> Vec<(&'static str, &'static str)> {
         Vec::new()
     }
 }
 
-/// The whole of a binary. Fails if a cell is red.
+/// The main function of a binary. Fails if a cell is red.
 pub fn main<R: Rows>() -> ExitCode {
     if let Some(child) = Child::of_this_process() {
         return child.run::<R>();
@@ -103,7 +104,7 @@ pub fn main<R: Rows>() -> ExitCode {
     if run::<R>(&wanted) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether all cells are green.
+/// Runs the rows. Returns whether all cells are green.
 fn run<R: Rows>(wanted: &str) -> bool {
     let normal_row = Row::new(NORMAL);
     let mut normal = Normal::default();
@@ -116,8 +117,8 @@ fn run<R: Rows>(wanted: &str) -> bool {
     is_green
 }
 
-/// Both runs of a row, on a thread and a runtime of their own: a run that can't even be set up is red, and the others go
-/// on.
+/// Both runs of a row, on a new thread and runtime: if a run can't even be set up, its cells are red, and the other
+/// rows continue.
 fn run_row<R: Rows>(row: Row, normal: &Normal) -> Vec<Cell> {
     let normal = normal.clone();
     let running = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Patroni with an etcd of its own: servers of which one leads, and another takes over when it is gone.
+//! Patroni with its own etcd: several servers of which one is the leader, and another takes over when it is gone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::pgbouncer::free_port;
 /// The name of the cluster.
 const SCOPE: &str = "atta";
 
-/// How long a cluster may take for what it does: the key of a dead leader alone stands for 20 seconds.
+/// How long the cluster may take for any change: the key of a dead leader alone is valid for 20 seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Ends a node as a machine that is switched off does: Patroni and all processes of PostgreSQL, without a word.
+/// Ends a node as if its machine were switched off: kills Patroni and all processes of PostgreSQL without a shutdown.
 const KILL_NODE: &str = r#"
 server=$(head -n 1 "$0/postmaster.pid" 2>/dev/null)
 if [ -n "$server" ] && grep -qF "$0" "/proc/$server/cmdline" 2>/dev/null; then
@@ -31,15 +31,15 @@ for process in $server $backends; do
 done
 "#;
 
-/// When all of us are killed at once, the nodes still have to end before their folders can go.
+/// If all our processes are killed at once, the nodes still have to end before their folders can be removed.
 const END_ETCD: &str = r#"kill -9 $child; sleep 0.5; rm -rf -- "$0""#;
 
-/// A cluster of several nodes on loopback, with synchronous replication. It ends with this value, or when this process
-/// ends, and leaves nothing behind.
+/// A cluster of several nodes on loopback, with synchronous replication. It ends when this value is dropped, or when
+/// this process ends, and leaves nothing behind.
 #[derive(Debug)]
 pub struct Patroni {
     nodes: Vec<Node>,
-    /// After the nodes: its guard removes the folder of them all.
+    /// After the nodes: its guard removes the folder that contains all of them.
     _etcd: Guarded,
     folder: PathBuf,
 }
@@ -54,7 +54,7 @@ struct Node {
 }
 
 impl Patroni {
-    /// Starts so many nodes, and waits until one leads and the others follow, one of them synchronously.
+    /// Starts `count` nodes, and waits until one leads and the others follow, one of them synchronously.
     pub async fn start(binaries: &Binaries, count: usize) -> Patroni {
         let folder = std::env::temp_dir().join(format!("atta-patroni-{}", std::process::id()));
         make_folder(&folder);
@@ -68,7 +68,7 @@ impl Patroni {
         patroni
     }
 
-    /// The connection string with all nodes in it, for whoever wants the one that leads.
+    /// The connection string with all nodes, which connects to the leader.
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
         format!("postgres://postgres@{}/postgres?target_session_attrs=read-write", hosts.join(","))
@@ -91,7 +91,8 @@ impl Patroni {
         self.nodes.iter().position(|node| node.name == leader.name)
     }
 
-    /// Has another node lead, in good order, as `patronictl switchover` does. Blocks until it is done.
+    /// Makes another node the leader, by an orderly switchover, as `patronictl switchover` does. Blocks until it is
+    /// done.
     pub fn switch_over(&self) {
         let switched = self.control(&["switchover", SCOPE, "--force"]);
         assert!(switched.is_ok(), "the switchover: {switched:?}\n{}", self.logs());
@@ -102,7 +103,7 @@ impl Patroni {
         self.nodes[index].process = None;
     }
 
-    /// Starts a node that was killed. Its server follows whoever leads by then.
+    /// Starts a node that was killed. Its server follows the current leader.
     pub fn start_node(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         let mut command = Command::new("patroni");
@@ -138,7 +139,7 @@ impl Patroni {
     fn control(&self, words: &[&str]) -> Result<String, String> {
         let mut command = Command::new("patronictl");
         command.arg("-c").arg(&self.nodes[0].settings).args(words).current_dir("/");
-        // As Click, which reads its words, demands.
+        // Required by Click, which parses patronictl's arguments.
         command.env("LC_ALL", "C.UTF-8");
         run_unprivileged(&mut command).expect("there is a user for servers");
         let said = command.output().map_err(|error| format!("patronictl: {error}"))?;
@@ -149,7 +150,7 @@ impl Patroni {
         Err(format!("{}{}", text(&said.stdout), text(&said.stderr)))
     }
 
-    /// The ends of what the nodes wrote, for a test that has failed.
+    /// The last lines of the nodes' logs, for a test that has failed.
     fn logs(&self) -> String {
         let mut logs = String::new();
         for node in &self.nodes {
@@ -204,7 +205,7 @@ impl Node {
     }
 }
 
-/// The shortest times that Patroni allows for a leader to be found missing; the rest is as usual.
+/// The shortest times that Patroni allows for detecting a missing leader; the rest is the default.
 const SETTINGS: &str = r#"
 scope: {scope}
 name: {name}

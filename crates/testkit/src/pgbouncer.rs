@@ -1,4 +1,4 @@
-//! PgBouncer before the run's server: for a test that wants one, or for all tests of the run.
+//! PgBouncer in front of the run's server: for one test, or for all tests of the run.
 
 use std::env;
 use std::fs;
@@ -12,25 +12,25 @@ use tokio::sync::OnceCell;
 use crate::guarded::Guarded;
 use crate::{server_url, wait_for};
 
-/// A running PgBouncer, stopped with this value, or when this process ends.
+/// A running PgBouncer. It is stopped when this value is dropped, or when this process ends.
 #[derive(Debug)]
 pub struct PgBouncer {
-    /// Only to be dropped.
+    /// Kept only to be dropped.
     _process: Guarded,
     port: u16,
 }
 
-/// What PgBouncer hands out a server connection for.
+/// How long PgBouncer assigns a server connection to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolMode {
-    /// As long as the client stays.
+    /// For as long as the client stays connected.
     Session,
-    /// A transaction; then the next client may have it.
+    /// For one transaction; then another client may get it.
     Transaction,
 }
 
 impl PoolMode {
-    /// What `ATTA_TEST_POOLER` asks for.
+    /// The mode that `ATTA_TEST_POOLER` requests.
     fn of_this_run() -> Option<PoolMode> {
         let mode = env::var("ATTA_TEST_POOLER").ok()?;
         match mode.as_str() {
@@ -40,7 +40,8 @@ impl PoolMode {
         }
     }
 
-    /// Server connections for the database of one test: for each of its clients, or fewer than it has clients.
+    /// The number of server connections for the database of one test: enough for each of its clients, or fewer than it
+    /// has clients.
     fn size(self) -> usize {
         match self {
             PoolMode::Session => 100,
@@ -51,7 +52,7 @@ impl PoolMode {
 
 static OF_THIS_RUN: OnceCell<Option<PgBouncer>> = OnceCell::const_new();
 
-/// Starts the pooler that all tests of this run are behind, if they are to be behind one.
+/// Starts the pooler for all tests of this run, if one is requested.
 pub(crate) async fn start_for_this_run() {
     let start = async || {
         let mode = PoolMode::of_this_run()?;
@@ -65,13 +66,13 @@ pub(crate) fn url_of_this_run(database: &str) -> Option<String> {
     OF_THIS_RUN.get()?.as_ref().map(|pooler| pooler.url(database))
 }
 
-/// Whether a worker of this run hears of new jobs: not behind a pooler in transaction mode.
+/// Whether a worker of this run receives notifications of new jobs: not behind a pooler in transaction mode.
 pub fn can_listen() -> bool {
     PoolMode::of_this_run() != Some(PoolMode::Transaction)
 }
 
 impl PgBouncer {
-    /// Starts one before the server of this connection string, with up to `size` server connections a database.
+    /// Starts one in front of the server of this connection string, with up to `size` server connections per database.
     pub async fn before(url: &str, mode: PoolMode, size: usize) -> PgBouncer {
         let (_, rest) = url.split_once('@').expect("a connection string with a user");
         let (server, _) = rest.split_once('/').expect("a connection string with a database");
@@ -79,7 +80,7 @@ impl PgBouncer {
         let port = free_port();
         let folder = std::env::temp_dir().join(format!("atta-pgbouncer-{}-{port}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder for PgBouncer");
-        // It may run as another user.
+        // PgBouncer may run as another user.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("a folder of ours");
         let mode = match mode {
             PoolMode::Session => "session",
@@ -95,7 +96,7 @@ impl PgBouncer {
         fs::write(&file, config).expect("PgBouncer's settings are written");
         let mut command = Command::new(program());
         command.arg("--quiet");
-        // It refuses to run as root.
+        // PgBouncer refuses to run as root.
         if fs::metadata(&file).expect("the file is there").uid() == 0 {
             command.args(["--user", "nobody"]);
         }
@@ -105,7 +106,7 @@ impl PgBouncer {
         PgBouncer { _process: process, port }
     }
 
-    /// The connection string of a database of the server's, through PgBouncer.
+    /// The connection string of one of the server's databases, through PgBouncer.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }

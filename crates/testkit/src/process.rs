@@ -4,37 +4,37 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use crate::wait_for;
 
-/// A process of a test's own, killed with this value if it still runs.
+/// A process of a test, killed when this value is dropped if it still runs.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
 }
 
-/// What a process can be told.
+/// The signals that a test sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// SIGTERM: end in good order.
+    /// SIGTERM: shut down in an orderly way.
     Terminate,
-    /// SIGSTOP: stand still, as on a machine that is out of breath.
+    /// SIGSTOP: pause, as on an overloaded machine.
     Stop,
-    /// SIGCONT: go on.
+    /// SIGCONT: continue.
     Continue,
 }
 
 impl Process {
-    /// Starts it, deaf and mute but for what it writes to standard error.
+    /// Starts it without standard input and output; its standard error is inherited.
     pub fn start(command: &mut Command) -> Process {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Process { child: command.spawn().expect("a process of the test starts") }
     }
 
-    /// Starts this very test binary again, to run one ignored test function, which finds `value` in the environment
-    /// variable `name`.
+    /// Starts this test binary again, to run one ignored test function, with `value` in the environment variable
+    /// `name`.
     pub fn of_this_test(function: &str, name: &str, value: &str) -> Process {
         Process::start(Process::command_of_this_test(function).env(name, value))
     }
 
-    /// The command of [`Process::of_this_test`], for those who want to add to it.
+    /// The command of [`Process::of_this_test`], to which callers can add.
     pub fn command_of_this_test(function: &str) -> Command {
         let binary = std::env::current_exe().expect("this process knows its binary");
         let mut command = Command::new(binary);
@@ -47,7 +47,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Sends a signal. The shell's own `kill` is everywhere.
+    /// Sends a signal, by the shell's own `kill`, which exists everywhere.
     pub fn signal(&self, signal: Signal) {
         let name = match signal {
             Signal::Terminate => "TERM",
@@ -58,7 +58,7 @@ impl Process {
         assert!(sent.expect("a shell starts").success(), "process {} takes a signal {name}", self.id());
     }
 
-    /// Ends it as `kill -9` does: it does not notice.
+    /// Ends it as `kill -9` does: it can't react.
     pub fn kill(&mut self) {
         self.child.kill().expect("a process of ours can be killed");
         self.child.wait().expect("a process of ours can be waited for");
@@ -78,7 +78,7 @@ impl Process {
         self.child.try_wait().expect("the state of a process of ours can be read").is_some()
     }
 
-    /// The memory that it has, in bytes, where the system tells.
+    /// The memory that it uses, in bytes, if the system reports it.
     pub fn memory(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

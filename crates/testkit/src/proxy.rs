@@ -1,6 +1,7 @@
-//! A wire between a worker and its server that a test can cut at the worst moment.
+//! A proxy between a worker and its server, whose connections a test can cut at the worst moment.
 //!
-//! Threads copy what goes to and fro. What a client sends is also read along, as far as counting round trips needs.
+//! Threads copy the data in both directions. The client's messages are also parsed, as far as is needed to count round
+//! trips.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// A proxy on loopback. Its connections end with it.
+/// A proxy on loopback. Its connections end when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -25,9 +26,9 @@ struct Wire {
     round_trips: AtomicU64,
     lost_answers: AtomicU64,
     refused: AtomicU64,
-    /// How long each piece waits before it goes on.
+    /// How long each piece of data is delayed.
     delay_ms: AtomicU64,
-    /// How much goes through each connection in a second, each way; 0: as much as there is.
+    /// How many bytes per second go through each connection, in each direction; 0: no limit.
     bytes_per_second: AtomicU64,
     state: Mutex<State>,
 }
@@ -35,17 +36,17 @@ struct Wire {
 #[derive(Debug, Default)]
 struct State {
     connections: Vec<Connection>,
-    /// An answer with this text in it never arrives.
+    /// An answer that contains this text is lost.
     lost_answer: Option<Vec<u8>>,
-    /// The answer to a question with this text in it never arrives.
+    /// The answer to a request that contains this text is lost.
     unanswered: Option<Vec<u8>>,
 }
 
-/// A client and its server.
+/// The two ends of a connection: client and server.
 #[derive(Clone, Debug)]
 struct Connection {
     ends: Arc<[TcpStream; 2]>,
-    /// Nothing goes through any more, and nobody is told.
+    /// Data no longer go through, and neither end is notified.
     is_mute: Arc<AtomicBool>,
 }
 
@@ -79,23 +80,23 @@ impl Proxy {
         (Proxy { address, wire }, through)
     }
 
-    /// How often a client has waited for the server: simple queries and synchronisations, prepared or not.
+    /// How often a client has waited for the server: simple queries and Sync messages, prepared or not.
     pub fn round_trips(&self) -> u64 {
         self.wire.round_trips.load(Ordering::Relaxed)
     }
 
-    /// The next answer with this text in it is lost, and its connection with it: the server has done what it was asked
-    /// to, and the client can't know.
+    /// The next answer that contains this text is lost, together with its connection: the server has executed the
+    /// request, and the client can't know that.
     pub fn lose_answer_with(&self, text: &str) {
         self.wire.lock().lost_answer = Some(text.as_bytes().to_vec());
     }
 
-    /// The answer to the next question with this text in it is lost, and its connection with it.
+    /// The answer to the next request that contains this text is lost, together with its connection.
     pub fn lose_answer_to(&self, text: &str) {
         self.wire.lock().unanswered = Some(text.as_bytes().to_vec());
     }
 
-    /// How many answers were lost so.
+    /// How many answers were lost in this way.
     pub fn lost_answers(&self) -> u64 {
         self.wire.lost_answers.load(Ordering::SeqCst)
     }
@@ -106,12 +107,12 @@ impl Proxy {
         self.wire.cut_all();
     }
 
-    /// Cuts all connections; new ones are let through.
+    /// Cuts all connections; new ones are accepted.
     pub fn cut_all(&self) {
         self.wire.cut_all();
     }
 
-    /// Cuts one connection: of those that there are, that with this number, counted round and round.
+    /// Cuts one of the existing connections: the one with this number, modulo their count.
     pub fn cut_one(&self, number: usize) {
         let mut state = self.wire.lock();
         if let Some(index) = number.checked_rem(state.connections.len()) {
@@ -119,15 +120,15 @@ impl Proxy {
         }
     }
 
-    /// Makes all connections half-open: both ends think that they are there, and nothing goes through. New ones work.
-    /// They stay so until they are cut, as a machine's own keepalives would at some time.
+    /// Makes all connections half-open: both ends believe that they exist, and no data go through. New ones work. They
+    /// stay half-open until they are cut, as a machine's own keepalives would do at some time.
     pub fn mute_all(&self) {
         for connection in &self.wire.lock().connections {
             connection.is_mute.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Cuts the connections that are half-open.
+    /// Cuts the half-open connections.
     pub fn cut_mute(&self) {
         self.wire.lock().connections.retain(|connection| {
             let is_mute = connection.is_mute.load(Ordering::Relaxed);
@@ -138,23 +139,23 @@ impl Proxy {
         });
     }
 
-    /// Has everything wait so long on its way, in each direction.
+    /// Delays all data by this time, in each direction.
     pub fn delay(&self, delay: Duration) {
         let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         self.wire.delay_ms.store(delay, Ordering::Relaxed);
     }
 
-    /// Lets so many bytes a second through each connection, in each direction; 0: all.
+    /// Limits each connection to this many bytes per second, in each direction; 0: no limit.
     pub fn throttle(&self, bytes_per_second: u64) {
         self.wire.bytes_per_second.store(bytes_per_second, Ordering::Relaxed);
     }
 
-    /// How many connections it refused meanwhile.
+    /// How many connections it refused while it was down.
     pub fn refused(&self) -> u64 {
         self.wire.refused.load(Ordering::Relaxed)
     }
 
-    /// Lets connections through again.
+    /// Accepts connections again.
     pub fn come_back(&self) {
         self.wire.is_down.store(false, Ordering::Relaxed);
     }
@@ -180,7 +181,7 @@ impl Wire {
         }
     }
 
-    /// Lets a piece wait as it has to.
+    /// Waits as long as this piece of data has to be delayed.
     fn hold_up(&self, bytes: usize) {
         let delay = Duration::from_millis(self.delay_ms.load(Ordering::Relaxed));
         let speed = self.bytes_per_second.load(Ordering::Relaxed);
@@ -191,7 +192,7 @@ impl Wire {
         }
     }
 
-    /// A proxy that lives for hours has thousands of connections, one after the other.
+    /// Removes a connection that ended: a proxy that lives for hours has thousands of connections, one after the other.
     fn forget(&self, gone: &Connection) {
         self.lock().connections.retain(|connection| !Arc::ptr_eq(&connection.ends, &gone.ends));
     }
@@ -205,7 +206,7 @@ impl Wire {
     }
 }
 
-/// The texts of tests are short, and small messages come in one piece.
+/// Removes the text if the bytes contain it. The texts of tests are short, and small messages arrive in one piece.
 fn take_if_in(text: &mut Option<Vec<u8>>, bytes: &[u8]) -> bool {
     let found = text.as_ref().is_some_and(|text| bytes.windows(text.len()).any(|part| part == text));
     if found {
@@ -225,7 +226,7 @@ fn accept(listener: &TcpListener, wire: &Arc<Wire>) {
             wire.refused.fetch_add(1, Ordering::Relaxed);
             continue;
         }
-        // A server that does not answer is nothing to a proxy: the client finds its connection closed.
+        // If the server does not answer, the client finds its connection closed.
         let Ok(server) = TcpStream::connect(&wire.server) else { continue };
         let copies = (client.try_clone(), server.try_clone(), client.try_clone(), server.try_clone());
         let (Ok(to_client), Ok(to_server), Ok(client_end), Ok(server_end)) = copies else { continue };
@@ -302,7 +303,7 @@ fn cut(connection: &TcpStream) {
     let _ = connection.shutdown(Shutdown::Both);
 }
 
-/// Reads along in what a client sends: messages of a type, a length and a body, but for the first, which has no type.
+/// Parses the client's messages: each has a type, a length and a body; the first one has no type.
 #[derive(Default)]
 struct Reader {
     has_started: bool,
@@ -325,7 +326,7 @@ impl Reader {
                 let length = u32::from_be_bytes([a, b, c, d]);
                 self.body_left = usize::try_from(length).map_or(0, |length| length.saturating_sub(4));
                 count += u64::from(self.has_started && matches!(self.header[0], b'Q' | b'S'));
-                // A question whether there is TLS comes before the first message, and has just this length.
+                // A request for TLS comes before the first message, and has exactly this length.
                 self.has_started = self.has_started || length != 8;
                 self.header.clear();
             }

@@ -1,12 +1,12 @@
-//! Waiting for something to become so, never for time to pass.
+//! Waiting for a condition, never for time to pass.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what it expects, on a machine that may be busy with other tests.
+/// How long a test waits for a condition, on a machine that may be busy with other tests.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Asks again and again until the answer is `Some`, and fails the test after [`DEADLINE`].
+/// Calls `ask` repeatedly until it returns `Some`, and fails the test after [`DEADLINE`].
 ///
 /// `what` completes the sentence "gave up waiting for …".
 pub async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {

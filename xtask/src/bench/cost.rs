@@ -1,5 +1,5 @@
-//! What a job costs PostgreSQL, and how that depends on jobs that are none of the worker's business: atta alone, at a
-//! steady rate of single adds, beside jobs that can't be claimed. Each round begins with the empty table.
+//! What a job costs PostgreSQL, and how that depends on jobs that the worker can't run: atta alone, at a steady rate of
+//! single adds, next to jobs that can't be claimed. Each round begins with the empty table.
 
 use std::fmt::Write;
 
@@ -8,19 +8,19 @@ use super::server::Server;
 use super::{Program, harness, numbers, output};
 use crate::{Result, say};
 
-/// Single adds per second, and how long they are measured; the harness warms up first.
+/// Single adds per second, and for how long they are measured; the harness warms up first.
 const RATE: usize = 200;
 const SECONDS: &str = "6";
 
 const ROUNDS: usize = 3;
 
-/// A case may cost so many times what the empty table costs.
+/// A case may cost this many times what the empty table costs.
 const BAR: f64 = 1.5;
 
 /// The harness settings, with the number of workers that each starts.
 const WORKERS: [(&str, usize); 2] = [("held", 1), ("four", 4)];
 
-/// What lies in the table.
+/// The contents of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Case {
     about: &'static str,
@@ -62,7 +62,7 @@ pub(super) struct Turn {
     round: usize,
     /// CPU time of all server processes per job, in milliseconds.
     cpu_ms: f64,
-    /// Jobs per second that ran: fewer than were to be added if the server is saturated.
+    /// Jobs per second that ran: fewer than the target if the server is saturated.
     rate: f64,
     /// The median time of an add, in milliseconds.
     add_ms: f64,
@@ -99,7 +99,7 @@ pub(super) fn measure(server: &Server) -> Result<Vec<Turn>> {
 }
 
 fn one_turn(server: &Server, case: Case, setting: &str, workers: usize, round: usize) -> Result<Turn> {
-    // What a saturated server left of the turn before, and its dead rows.
+    // Removes jobs that a saturated server left from the turn before, and its dead rows.
     server.fill(case.name, "cost/clean.sql", 0)?;
     let mut command = harness(Program::Rust("atta"), setting);
     command.args(["cost", SECONDS]).env("DATABASE_URL", server.url(case.name));
@@ -113,7 +113,7 @@ fn one_turn(server: &Server, case: Case, setting: &str, workers: usize, round: u
     Ok(Turn { case, workers, round, cpu_ms, rate, add_ms })
 }
 
-/// What a job costs beside jobs that nobody can claim, compared with the empty table of the same round.
+/// What a job costs next to jobs that nobody can claim, compared with the empty table of the same round.
 pub(super) fn report(turns: &[Turn]) -> String {
     if turns.is_empty() {
         return String::new();
@@ -137,7 +137,7 @@ pub(super) fn report(turns: &[Turn]) -> String {
                 true => ("-".to_owned(), ""),
                 false => (format!("at most {}", BAR), verdict(ratio <= BAR)),
             };
-            // Writing to a string cannot fail.
+            // Writing to a string can't fail.
             let _ = writeln!(
                 text,
                 "| {about} | {workers} | {cpu:.2} | {rate:.0} | {add:.1} | {ratio:.2} | {values} | {bar} | {verdict} |"

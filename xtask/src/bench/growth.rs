@@ -1,4 +1,4 @@
-//! How the drain goes when the table is not as one would like it: atta alone, each turn right after a plain drain.
+//! The drain rate when the table is in a bad state: atta alone, each turn directly after a plain drain.
 
 use std::process::{Child, Command, Stdio};
 
@@ -6,18 +6,18 @@ use super::server::Server;
 use super::{Program, harness, numbers, output};
 use crate::{Result, say};
 
-/// The database of all cases but one.
+/// The database of all cases except one.
 const DATABASE: &str = "growth";
 
-/// That of the backlog, which is filled once: five million rows take longer to write than all the rest.
+/// The database of the backlog, which is filled once: writing five million rows takes longer than everything else.
 const BACKLOG: &str = "backlog";
 
-/// Jobs of a plain drain, and of most cases.
+/// The number of jobs of a plain drain, and of most cases.
 const JOBS: usize = 100_000;
 
 const ROUNDS: usize = 5;
 
-/// A case, and the least part of the plain rate that it must reach, if there is a bar.
+/// A case, and the smallest fraction of the plain rate that it must reach, if there is a bar.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub(super) about: &'static str,
@@ -27,7 +27,7 @@ pub(super) struct Case {
     jobs: usize,
 }
 
-/// The jobs/s of a turn, and of the plain drain before it.
+/// The jobs per second of a turn, and of the plain drain before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) plain: f64,
@@ -79,13 +79,13 @@ pub(super) const CASES: [Case; 5] = [
     },
 ];
 
-/// Every case with its turns, one a round.
+/// Every case with its turns, one per round.
 pub(super) fn measure(server: &Server) -> Result<Vec<(Case, Vec<Turn>)>> {
     for database in [DATABASE, BACKLOG] {
         server.create_database(database)?;
         run(server, database, "held", &["prepare", "0"])?;
     }
-    // What all turns leave of it is still that many.
+    // Enough that five million remain after all turns.
     server.fill(BACKLOG, "fill_graphile.sql", 5_000_000 + ROUNDS * JOBS)?;
     let mut turns: Vec<(Case, Vec<Turn>)> = CASES.map(|case| (case, Vec::new())).into();
     for round in 1..=ROUNDS {
@@ -99,7 +99,7 @@ pub(super) fn measure(server: &Server) -> Result<Vec<(Case, Vec<Turn>)>> {
     Ok(turns)
 }
 
-/// Jobs a second.
+/// Drains, and returns the jobs per second.
 fn drain(server: &Server, case: Case) -> Result<f64> {
     let _pin = set_table(server, case)?;
     let database = if case.table == Table::Backlog { BACKLOG } else { DATABASE };
@@ -113,7 +113,7 @@ fn run(server: &Server, database: &str, setting: &str, words: &[&str]) -> Result
     output(harness(Program::Rust("atta"), setting).args(words).env("DATABASE_URL", server.url(database)))
 }
 
-/// Puts the table into the state of the case, and keeps it there as long as what it gives back lives.
+/// Puts the table into the state of the case, and keeps it there as long as the returned value lives.
 fn set_table(server: &Server, case: Case) -> Result<Option<Pin>> {
     let fill = |file: &str, jobs| server.fill(DATABASE, file, jobs);
     match case.table {
@@ -135,7 +135,7 @@ fn set_table(server: &Server, case: Case) -> Result<Option<Pin>> {
     Ok(None)
 }
 
-/// A transaction that is open until this is dropped, so that nothing that was deleted since can be removed.
+/// A transaction that is open until this is dropped, so that rows that were deleted since can't be removed.
 struct Pin {
     psql: Child,
 }
@@ -154,7 +154,7 @@ impl Pin {
         };
         let begin = b"begin isolation level repeatable read;\nselect txid_current();\n";
         words.write_all(begin).and_then(|()| words.flush()).map_err(|error| error.to_string())?;
-        // The transaction has its snapshot once the answer is there.
+        // Once the answer has arrived, the transaction has its snapshot.
         BufReader::new(answer).read_line(&mut String::new()).map_err(|error| error.to_string())?;
         Ok(Pin { psql })
     }

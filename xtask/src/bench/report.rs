@@ -9,7 +9,7 @@ use super::growth::{Case, Turn};
 use super::{ATTA, ATTA_DURABLE, CEILING, Contender, GRAPHILE_WORKER, Options, Program, Work, node, output};
 use crate::root;
 
-/// What was measured, in the order in which it was.
+/// The measurements, in order.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     all: Vec<Sample>,
@@ -44,12 +44,12 @@ impl Samples {
         self.all.iter().find(is_asked).map(|sample| sample.value)
     }
 
-    /// What each round says, of those in which all of it was measured.
+    /// The value of each round in which all of it was measured.
     fn rounds(&self, of: impl Fn(usize) -> Option<f64>) -> Vec<f64> {
         (1..=self.rounds).filter_map(of).collect()
     }
 
-    /// The median over the rounds, and nothing for what was not measured.
+    /// The median over the rounds; none if it was not measured.
     fn median(&self, work: Work, contender: &str, key: &str) -> Option<f64> {
         median(&self.rounds(|round| self.get(round, work, contender, key)))
     }
@@ -120,7 +120,7 @@ pub(super) fn write(
     text + "\n" + UNSAID
 }
 
-/// How the drain goes on tables that are not plain, as parts of the rate on one that is.
+/// The drain rate on tables that are not plain, as a fraction of the rate on a plain one.
 fn growing(growth: &[(Case, Vec<Turn>)]) -> String {
     if growth.is_empty() {
         return String::new();
@@ -139,13 +139,13 @@ fn growing(growth: &[(Case, Vec<Turn>)]) -> String {
         };
         let (rate, plain) = (whole(median(&of(|turn| turn.rate))), whole(median(&of(|turn| turn.plain))));
         let (about, parts) = (case.about, list(&parts));
-        // Writing to a string cannot fail.
+        // Writing to a string can't fail.
         let _ = writeln!(text, "| {about} | {rate} | {plain} | {part:.2} | {parts} | {bar} | {verdict} |");
     }
     text
 }
 
-/// Numbers one after the other.
+/// Numbers, separated by commas.
 pub(super) fn list(values: &[f64]) -> String {
     values.iter().map(|value| format!("{value:.2}")).collect::<Vec<_>>().join(", ")
 }
@@ -181,7 +181,7 @@ fn measured(contenders: &[Contender], samples: &Samples) -> String {
     text
 }
 
-/// Each ratio is taken within a round, whose turns follow one another, and the median of these is what counts.
+/// Each ratio is computed within a round, whose turns follow each other directly; the median of the ratios counts.
 fn bars(contenders: &[Contender], samples: &Samples) -> String {
     let ratio = |work, key: &str, ours: &str, theirs: &str| {
         samples.rounds(|round| {
@@ -219,7 +219,7 @@ fn bars(contenders: &[Contender], samples: &Samples) -> String {
             Bar::AtMost(bar) => (format!("at most {bar}"), value <= bar),
         };
         let (values, verdict) = (list(&values), verdict(is_reached));
-        // Writing to a string cannot fail.
+        // Writing to a string can't fail.
         let _ = writeln!(text, "| {what} | {value:.2} | {values} | {bar} | {verdict} |");
     }
     text
@@ -229,7 +229,7 @@ fn whole(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.0}"))
 }
 
-/// Cores, memory and processor, as far as the system tells.
+/// Cores, memory and processor, as far as the system reports them.
 fn machine() -> String {
     let field = |file: &str, name: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -244,7 +244,7 @@ fn machine() -> String {
     format!("- {cores} cores{memory}{processor}")
 }
 
-/// The versions of those who took part, from the lock files of their harnesses.
+/// The versions of the contenders, from the lock files of their harnesses.
 fn versions(contenders: &[Contender]) -> Vec<String> {
     let takes_part = |program| contenders.iter().any(|one| one.program == program);
     let mut lines = Vec::new();
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_a_round() {
         let mut samples = Samples::default();
-        // The machine is twice as fast in one round as in another; the ratio is the same.
+        // The machine is twice as fast in one round as in another; the ratio stays the same.
         rates(ATTA, [80.0, 40.0, 20.0], &mut samples);
         rates(CEILING, [100.0, 50.0, 25.0], &mut samples);
         rates(GRAPHILE_WORKER, [8.0, 1.0, 4.0], &mut samples);

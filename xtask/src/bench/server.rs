@@ -1,4 +1,5 @@
-//! The PostgreSQL of benchmark and soak: a private one with durable commits, as in production, unlike that of the tests.
+//! The PostgreSQL server of benchmark and soak: a private one with durable commits, as in production, unlike that of
+//! the tests.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -10,17 +11,17 @@ use atta_cluster::{Binaries, Cluster};
 use super::output;
 use crate::{Result, root};
 
-/// What the benchmark sets, so that no checkpoint hits one contender and spares another.
+/// Settings of the benchmark, chosen so that no checkpoint affects one contender and not another.
 pub(crate) const BENCH_SETTINGS: [&str; 5] = [
     "shared_buffers=256MB",
     "max_wal_size=4GB",
-    // Only the checkpoints that we ask for.
+    // Only checkpoints that we request.
     "checkpoint_timeout=1h",
     "synchronous_commit=on",
     "max_connections=300",
 ];
 
-/// Waits for us to end, be it by a signal; then ends the server if it still runs, and removes its folder.
+/// Waits until we end, even by a signal; then ends the server if it still runs, and removes its folder.
 const GUARD: &str = r#"
 read -r _
 pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
@@ -54,7 +55,7 @@ impl Server {
         stopped
     }
 
-    /// The server's first process, whose children are all others.
+    /// The process id of the postmaster, the parent of all other server processes.
     pub(crate) fn pid(&self) -> Result<u32> {
         let file = self.cluster.folder().join("data/postmaster.pid");
         let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -70,7 +71,7 @@ impl Server {
         self.psql("postgres", &["-c", &format!("create database {name}")]).map(|_| ())
     }
 
-    /// Empties the tables and puts that many jobs into them.
+    /// Empties the tables and inserts that many jobs.
     pub(crate) fn fill(&self, database: &str, file: &str, jobs: usize) -> Result {
         let path = root().join("bench").join(file);
         let jobs = format!("jobs={jobs}");
@@ -83,7 +84,7 @@ impl Server {
         bytes.parse().map_err(|_| format!("a WAL position of {bytes:?}"))
     }
 
-    /// The ceiling: seconds until all jobs are gone, without the time to connect.
+    /// The ceiling: seconds until all jobs are deleted, without the time to connect.
     pub(crate) fn pgbench(&self, database: &str, jobs: usize) -> Result<f64> {
         let transactions = jobs.div_ceil(2000);
         let printed = output(
@@ -121,7 +122,7 @@ impl Server {
     }
 }
 
-/// In a process group of its own, so that Ctrl-C reaches us and not it.
+/// In a process group of its own, so that Ctrl-C reaches us and not the guard.
 fn guard(folder: &PathBuf) -> Result<Child> {
     fs::create_dir_all(folder).map_err(|error| format!("making {}: {error}", folder.display()))?;
     Command::new("/bin/sh")

@@ -1,5 +1,5 @@
-//! What cargo and libtest print, read: test binaries, names of tests, failures. No process in it but for the command
-//! of a binary.
+//! Parses the output of cargo and libtest: test binaries, names of tests, failures. Starts no process; it only builds
+//! the command of a binary.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::Result;
 
-/// What stands for the name of a test when the binary failed and named none.
+/// Used in place of a test's name if the binary failed without naming one.
 pub(super) const WHOLE_BINARY: &str = "(the test binary itself)";
 
 /// A test binary of the workspace.
@@ -46,12 +46,13 @@ fn binary(line: &str) -> Option<TestBinary> {
     })
 }
 
-/// The tests that a binary prints when it is asked for `--list`.
+/// The tests that a binary lists with `--list`.
 pub(super) fn names(listed: &str) -> Vec<String> {
     listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// The tests whose names contain a word of each of `wanted` (an empty list contains all) and no word of `skipped`.
+/// The tests whose names contain at least one word of each list in `wanted` (an empty list matches all) and no word of
+/// `skipped`.
 pub(super) fn choose<'a>(listed: &'a [String], wanted: &[&[&str]], skipped: &[&str]) -> Vec<&'a str> {
     let fits = |name: &str, words: &[&str]| words.is_empty() || words.iter().any(|word| name.contains(word));
     let is_chosen = |name: &&str| {
@@ -60,11 +61,11 @@ pub(super) fn choose<'a>(listed: &'a [String], wanted: &[&[&str]], skipped: &[&s
     listed.iter().map(String::as_str).filter(is_chosen).collect()
 }
 
-/// The tests that failed, from what a test binary printed.
+/// The tests that failed, from the output of a test binary.
 ///
-/// libtest prints `test NAME ... FAILED` when a test ends, but what other processes print may stand in between. So the
-/// list at the end counts, which has each name on an indented line of its own. A binary that was killed or crashed
-/// prints no list; then the lines that are there count, and the binary itself if there are none.
+/// libtest prints `test NAME ... FAILED` when a test ends, but output of other processes may appear in between.
+/// Therefore the list at the end is used, which has each name on a separate indented line. A binary that was killed or
+/// crashed prints no list; then the lines above are used, and the binary itself if there are none.
 pub(super) fn failures(printed: &str, has_succeeded: bool) -> Vec<String> {
     if has_succeeded {
         return Vec::new();

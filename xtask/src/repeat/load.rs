@@ -1,22 +1,22 @@
-//! CPU load beside the tests: threads of this process that compute, at a lower priority than the tests.
+//! CPU load during the tests: threads of this process that compute, at a lower priority than the tests.
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// Low enough that the tests get the larger part of each core, and high enough that they wait for one now and then. At 19
-/// the scheduler would hardly ever run the load.
+/// Low enough a priority that the tests get the larger part of each core, and high enough that they wait for one now
+/// and then. At 19 the scheduler would hardly ever run the load.
 const NICE: i32 = 5;
 
-/// Load that ends with this value.
+/// Load that ends when this value is dropped.
 pub(super) struct Load {
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Load {
-    /// Two threads for each core.
+    /// Starts two threads per core.
     pub(super) fn start() -> Load {
         let is_over = Arc::new(AtomicBool::new(false));
         let count = 2 * thread::available_parallelism().map_or(2, usize::from);
@@ -32,14 +32,14 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // It does not panic; if it did, there is no load any more.
+            // The thread does not panic; if it did, its load has ended too.
             let _ = thread.join();
         }
     }
 }
 
 fn compute(is_over: &AtomicBool) {
-    // On Linux this is the priority of the calling thread alone. Where it can't be set, the load is heavier.
+    // On Linux this sets the priority of the calling thread alone. If it can't be set, the load is heavier.
     let _ = rustix::process::setpriority_process(None, NICE);
     let mut number = 1_u64;
     while !is_over.load(Ordering::Relaxed) {

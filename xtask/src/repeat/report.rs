@@ -13,7 +13,7 @@ pub(super) struct Failure {
     pub(super) binary: String,
     pub(super) round: Round,
     pub(super) pass: &'static str,
-    /// All that the binary printed.
+    /// The file with the whole output of the binary.
     pub(super) file: PathBuf,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn write(rounds: usize, failures: &[Failure]) -> String {
     let mut text = String::new();
     for ((binary, test), failures) in tests {
         let failed = count_rounds(failures.iter().copied());
-        // Into a string, which takes everything.
+        // Writing to a string never fails.
         let _ = writeln!(text, "{test} (in {binary}): failed in {failed} of {rounds} rounds");
         for Failure { round: Round { number, threads, has_load }, pass, file, .. } in failures {
             let load = if *has_load { ", CPU load" } else { "" };

@@ -1,4 +1,4 @@
-//! A process of the soak: it answers a line with a line of numbers, and ends with its input.
+//! A process of the soak: it answers each line with a line of numbers, and ends when its input ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -11,7 +11,7 @@ use crate::bench::{binary, numbers};
 pub(super) struct Harness {
     name: &'static str,
     process: Child,
-    /// Nothing once it is to end.
+    /// None once the process must end.
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
@@ -34,7 +34,7 @@ impl Harness {
         self.process.id()
     }
 
-    /// What it counted.
+    /// Sends a line, and returns the counts in the answer.
     pub(super) fn ask(&mut self, question: &str) -> Result<Vec<(String, f64)>> {
         let mut answer = String::new();
         if let Some(questions) = &mut self.questions {
@@ -49,7 +49,7 @@ impl Harness {
         numbers(&answer)
     }
 
-    /// Waits until it has left in good order.
+    /// Waits until the process has shut down.
     pub(super) fn end(mut self) -> Result {
         drop(self.questions.take());
         let status =
@@ -63,7 +63,7 @@ impl Harness {
 
 impl Drop for Harness {
     fn drop(&mut self) {
-        // It has ended already, or the soak has failed and its server is about to go.
+        // It has ended already, or the soak has failed and its server is about to be removed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

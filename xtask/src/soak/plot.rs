@@ -1,7 +1,7 @@
-//! The picture of a soak: one small panel a measure, all over the same time, each from zero.
+//! The chart of a soak: one small panel per measure, all over the same time, each starting from zero.
 //!
-//! Colours are classes with a light and a dark set, by what the reader's system prefers. The samples come in, the text of
-//! an SVG goes out; nothing here reads or writes.
+//! Colours are CSS classes with a light and a dark set, chosen by the reader's system. The input is the samples, the
+//! result is the text of an SVG; nothing here reads or writes files.
 
 use super::series::Series;
 use super::verdict::{Judgement, Verdict, median, quarters};
@@ -11,21 +11,21 @@ const WIDTH: f64 = 1080.0;
 const MARGIN: f64 = 28.0;
 const HEAD: f64 = 84.0;
 const FOOT: f64 = 44.0;
-/// Between panels.
+/// The gap between panels.
 const GAP: f64 = 30.0;
-/// Of a panel, and of its parts above, below and to the left of the curve.
+/// The size of a panel, and of its parts above, below and to the left of the curve.
 const PANEL_WIDTH: f64 = (WIDTH - 2.0 * MARGIN - (COLUMNS as f64 - 1.0) * GAP) / COLUMNS as f64;
 const PANEL_HEIGHT: f64 = 190.0;
 const PANEL_HEAD: f64 = 46.0;
 const PANEL_FOOT: f64 = 20.0;
 const PANEL_LEFT: f64 = 38.0;
-/// About as many lines across a panel, and marks below it.
+/// The approximate number of lines across a panel, and of marks below it.
 const LINES: f64 = 4.0;
 const MARKS: f64 = 6.0;
-/// As many points as a curve has at the most.
+/// The largest number of points of a curve.
 const STRETCHES: usize = 120;
-/// Some values may be so far out that the others would lie flat on the ground: beyond this multiple of nearly all of
-/// them the curve is cut off.
+/// Some values may be so far out that the curve of the others would be flat. The curve is cut off beyond this multiple
+/// of a value that nearly all others stay below.
 const CUT: f64 = 4.0;
 const NEARLY_ALL: f64 = 0.95;
 
@@ -101,7 +101,7 @@ fn title(series: &Series) -> String {
     }
 }
 
-/// What the notes tell of how it was done and how it ended.
+/// Describes the run and its result, from the notes.
 fn about(series: &Series) -> String {
     let number = |name| series.note(name).and_then(|text| text.parse::<f64>().ok()).map(grouped);
     let mut parts = Vec::new();
@@ -123,15 +123,15 @@ fn sum(judgements: &[Judgement]) -> (String, &'static str) {
     (format!("{flat} of {} flat", judgements.len()), class)
 }
 
-/// One measure: where its values are on the paper.
+/// One measure, and the coordinates of its values.
 struct Panel<'a> {
     judgement: &'a Judgement,
     points: Vec<(f64, f64)>,
-    /// The time at the right edge, and the value at the upper one.
+    /// The time at the right edge, and the value at the upper edge.
     length: f64,
     top: f64,
     step: f64,
-    /// What all its numbers are divided by, and what they are then.
+    /// The divisor of all its numbers, and their unit after that.
     scale: f64,
     unit_name: &'static str,
 }
@@ -170,7 +170,7 @@ impl<'a> Panel<'a> {
         let word = one.verdict.word();
         [
             text(0.0, 12.0, "name", "start", &one.measure.title),
-            // To the right of the word, whose width is up to the reader's fonts.
+            // To the right of the word, whose width depends on the reader's fonts.
             format!("<circle class=\"{class}\" cx=\"{:.1}\" cy=\"8\" r=\"3.5\"/>\n", PANEL_WIDTH - 3.5),
             text(PANEL_WIDTH - 12.0, 12.0, &format!("word {class}"), "end", word),
             text(0.0, 29.0, "quiet", "start", &figures),
@@ -179,7 +179,7 @@ impl<'a> Panel<'a> {
         .concat()
     }
 
-    /// The warm-up, the lines across with their values, and the minutes.
+    /// The background: the warm-up, the lines with their values, and the minutes.
     fn paper(&self) -> String {
         let [(warm, _), _] = quarters(self.length);
         let (ground, width) = (PANEL_HEIGHT - PANEL_FOOT, self.x(warm) - PANEL_LEFT);
@@ -205,8 +205,8 @@ impl<'a> Panel<'a> {
         paper
     }
 
-    /// The medians of a few samples each, and around them a band from the least to the most of those: two hours of
-    /// what goes up and down every minute would be one blue block.
+    /// The medians of a few samples each, and around them a band from the smallest to the largest of those: two hours
+    /// of values that go up and down every minute would be one blue block.
     fn curve(&self) -> String {
         let together = self.points.len().div_ceil(STRETCHES).max(1);
         let stretches: Vec<Stretch> = self.points.chunks(together).map(Stretch::of).collect();
@@ -234,7 +234,7 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// Samples that are drawn as one.
+/// Samples that are drawn as one point.
 struct Stretch {
     time: f64,
     least: f64,
@@ -261,7 +261,7 @@ fn highest(mut values: Vec<f64>) -> f64 {
     if highest > 0.0 { highest } else { 1.0 }
 }
 
-/// The next of 1, 2, 2.5 and 5 times a power of ten.
+/// The next higher number among 1, 2, 2.5 and 5 times a power of ten.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     let step = [1.0, 2.0, 2.5, 5.0].into_iter().find(|step| step * power >= least * 0.999);
@@ -273,13 +273,13 @@ fn minute_step(minutes: f64) -> f64 {
     steps.into_iter().find(|step| minutes / step <= MARKS).unwrap_or(480.0)
 }
 
-/// Without zeros at its end.
+/// The number without trailing zeros.
 fn short(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Whole, with a comma between thousands.
+/// The number rounded to an integer, with commas between thousands.
 fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut grouped = String::new();

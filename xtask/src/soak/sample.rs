@@ -1,4 +1,4 @@
-//! One sample: what the two processes counted, what the system says of the worker, and the sizes in the database.
+//! One sample: the counts of the two processes, the system's figures for the worker, and the sizes in the database.
 
 use std::fs;
 use std::time::Instant;
@@ -7,15 +7,15 @@ use super::harness::Harness;
 use crate::bench::server::Server;
 use crate::{Result, root};
 
-/// Linux counts a process's time in hundredths of a second, whatever the machine.
+/// Linux counts the time of a process in hundredths of a second, on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Names and values, in the order of the file's columns. A value that is not known is not a number.
+/// Names and values, in the order of the file's columns. An unknown value is NaN.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sample(pub(super) Vec<(String, f64)>);
 
 impl Sample {
-    /// For the person in front.
+    /// The sample as a line for the terminal.
     pub(super) fn line(&self) -> String {
         let value = |name: &str| {
             self.0.iter().find(|(column, _)| column == name).map_or(f64::NAN, |(_, value)| *value)
@@ -34,7 +34,7 @@ impl Sample {
     }
 }
 
-/// What only grows, so that differences are what counts.
+/// Counters that only grow, so that only their differences matter.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     at: Instant,
@@ -89,7 +89,7 @@ impl<'a> Sampler<'a> {
         Ok(Sample(columns))
     }
 
-    /// How many jobs were given to be added, and how many rows came of it.
+    /// How many jobs were passed to be added, and how many rows resulted.
     pub(super) fn stop_adding(&mut self) -> Result<(f64, f64)> {
         let added = self.adder.ask("stop")?;
         Ok((value(&added, "asked"), value(&added, "rows")))
@@ -99,7 +99,7 @@ impl<'a> Sampler<'a> {
         Ok(value(&self.worker.ask("")?, "completed"))
     }
 
-    /// Ends both processes, and gives back how many jobs are left in the table.
+    /// Ends both processes, and returns how many jobs are left in the table.
     pub(super) fn end(self) -> Result<String> {
         self.adder.end()?;
         self.worker.end()?;
@@ -122,20 +122,20 @@ fn value(numbers: &[(String, f64)], name: &str) -> f64 {
     numbers.iter().find(|(key, _)| key == name).map_or(f64::NAN, |(_, value)| *value)
 }
 
-/// What a process has in memory now, as Linux counts it.
+/// The current memory of a process, as Linux counts it.
 fn memory_bytes(process: u32) -> f64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
     line.and_then(|kilobytes| kilobytes.parse().ok()).map_or(f64::NAN, |kilobytes: f64| kilobytes * 1024.0)
 }
 
-/// The time that all threads of a process have had on a processor, as Linux counts it.
+/// The CPU time of all threads of a process, as Linux counts it.
 fn cpu_seconds(process: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     ticks(&stat).map_or(f64::NAN, |ticks| ticks / TICKS_PER_SECOND)
 }
 
-/// Fields 14 and 15. The second is the program's name in brackets, which may contain anything.
+/// Fields 14 and 15. The second field is the program's name in brackets, which may contain any character.
 fn ticks(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);

@@ -1,5 +1,5 @@
-//! The file of samples: notes (`# name: value`), a line with the columns' names, then a line a sample. Written out line
-//! by line, so that what there is of it can be read at any time.
+//! The file of samples: notes (`# name: value`), a line with the names of the columns, then one line per sample. It is
+//! written line by line, so that it can be read at any time.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -44,7 +44,7 @@ fn field(value: f64) -> String {
     if value.is_nan() { String::new() } else { format!("{}", (value * 1000.0).round() / 1000.0) }
 }
 
-/// The samples of a soak, or of as much of it as there was.
+/// The samples of a soak, or of the part of it that was run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Series {
     pub(super) notes: Vec<(String, String)>,
@@ -69,7 +69,7 @@ impl Series {
                 series.columns = line.split(',').map(str::to_owned).collect();
             } else {
                 let row: Vec<f64> = line.split(',').map(|field| field.parse().unwrap_or(f64::NAN)).collect();
-                // A last line may have been cut short.
+                // The last line may be incomplete.
                 if row.len() == series.columns.len() {
                     series.rows.push(row);
                 }
@@ -82,7 +82,7 @@ impl Series {
         self.notes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The times, in seconds, and values of a column, where there is one.
+    /// The times, in seconds, and values of a column, if it exists.
     pub(super) fn points(&self, column: &str) -> Vec<(f64, f64)> {
         let place = |name: &str| self.columns.iter().position(|column| column == name);
         let (Some(time), Some(place)) = (place("seconds"), place(column)) else { return Vec::new() };

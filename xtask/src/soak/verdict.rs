@@ -1,17 +1,18 @@
-//! The measures of a soak, and whether they stayed where they were.
+//! The measures of a soak, and whether they stayed constant.
 //!
-//! The rule: the first tenth is warm-up and does not count. Of the rest, the median of the last quarter may be at most
-//! 1.2 times that of the first, or more by no more than the measure's slack, which is what one page, one connection or
-//! the clock's grain can do to a small number. What should keep its pace may not fall by as much either.
+//! The rule: the first tenth is warm-up and is ignored. In the rest, the median of the last quarter may be at most 1.2
+//! times that of the first, or exceed it by at most the measure's slack, which is the effect of one page, one
+//! connection or the clock's resolution on a small number. A measure that should keep its pace may not fall by as much
+//! either.
 
 use super::series::Series;
 use crate::Result;
 
 const WARM_UP: f64 = 0.1;
 const MOST: f64 = 1.2;
-/// Two in each quarter; fewer say nothing.
+/// Two samples per quarter; fewer would be meaningless.
 const FEWEST: usize = 8;
-/// Columns of indexes begin so; there is one for each that the table has.
+/// The prefix of the columns of indexes; there is one column per index of the table.
 const INDEX: &str = "index_bytes ";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub(super) struct Measure {
     pub(super) title: String,
     pub(super) unit: Unit,
     slack: f64,
-    /// Whether less of it is as bad as more.
+    /// Whether a fall is as bad as a rise.
     is_pace: bool,
 }
 
@@ -52,7 +53,7 @@ impl Verdict {
     }
 }
 
-/// What became of a measure: the medians of the quarters, and the largest value after the warm-up.
+/// The result for a measure: the medians of the quarters, and the largest value after the warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Judgement {
     pub(super) measure: Measure,
@@ -62,7 +63,7 @@ pub(super) struct Judgement {
     pub(super) verdict: Verdict,
 }
 
-/// Every measure that the samples have, in the order of the picture.
+/// Judges every measure that the samples have, in the order of the chart.
 pub(super) fn judge(series: &Series) -> Result<Vec<Judgement>> {
     let judged = measures(series).into_iter().map(|measure| {
         let points = series.points(&measure.column);
@@ -72,7 +73,7 @@ pub(super) fn judge(series: &Series) -> Result<Vec<Judgement>> {
     judged.collect()
 }
 
-/// When the warm-up ends, and the first and the last quarter, as times of a soak of this length.
+/// The first and the last quarter after the warm-up, as times of a soak of this length.
 pub(super) fn quarters(length: f64) -> [(f64, f64); 2] {
     let warm = WARM_UP * length;
     let quarter = (length - warm) / 4.0;
@@ -138,7 +139,7 @@ fn measures(series: &Series) -> Vec<Measure> {
     measures
 }
 
-/// For the terminal: a line a measure.
+/// A table for the terminal, with one line per measure.
 pub(super) fn table(judgements: &[Judgement]) -> String {
     let mut text =
         format!("{:28} {:>14} {:>14} {:>14} {:>7}\n", "", "first quarter", "last quarter", "most", "ratio");
@@ -171,7 +172,7 @@ impl Unit {
         format!("{} {name}", self.number(value / scale))
     }
 
-    /// A number that was divided by its scale.
+    /// Formats a number that was divided by its scale.
     pub(super) fn number(self, scaled: f64) -> String {
         if scaled == 0.0 || scaled >= 99.95 || self == Unit::Connections {
             return format!("{scaled:.0}");
@@ -179,7 +180,7 @@ impl Unit {
         if scaled >= 9.995 { format!("{scaled:.1}") } else { format!("{scaled:.2}") }
     }
 
-    /// What to divide numbers of this size by, and what they are then.
+    /// The divisor for numbers of this size, and their unit after that.
     pub(super) fn scale(self, most: f64) -> (f64, &'static str) {
         match self {
             Unit::Milliseconds => (1.0, "ms"),

@@ -1,7 +1,7 @@
-//! From the words of the command line to [`Args`], with the settings file behind them.
+//! Parses the command line into [`Args`], with defaults from the settings file.
 //!
-//! The connection and the schema are options of every command. What the settings file says of them becomes the default
-//! of these options before the words are read for good, so that no command has to ask for it.
+//! The connection and the schema are options of every command. Their values in the settings file become the defaults of
+//! these options before the final parse, so that no command has to look them up.
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -11,7 +11,7 @@ use super::{Args, Run};
 use crate::output::{Failure, note};
 use crate::settings::{Fallback, File, Sources, without_secrets};
 
-/// What was said, and what stands behind it.
+/// The parsed arguments, the settings file, and where values come from.
 pub(crate) struct Said {
     pub(crate) args: Args,
     pub(crate) file: File,
@@ -32,7 +32,7 @@ pub(crate) fn read() -> Result<Said, Failure> {
         is_dev: fallback.is_dev,
     };
     let matches = match fallback {
-        // Nothing to put behind the words.
+        // There are no defaults to add.
         Fallback { connection: None, schema: None, .. } => matches,
         fallback => {
             let command = with_defaults(Args::command(), &fallback);
@@ -43,8 +43,8 @@ pub(crate) fn read() -> Result<Said, Failure> {
     Ok(Said { args, file, sources })
 }
 
-/// Ends the process as clap does. The words that it repeats may be a connection string in the wrong place, and what is
-/// wrong with a command line often ends up in a log.
+/// Ends the process as clap does, but hides passwords. clap's message repeats arguments; one of them may be a
+/// connection string in the wrong place, and such messages often end up in a log.
 fn leave(error: &clap::Error) -> ! {
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -66,7 +66,7 @@ fn with_defaults(mut command: clap::Command, fallback: &Fallback) -> clap::Comma
         if let Some(default) = default
             && command.get_arguments().any(|arg| arg.get_id() == id)
         {
-            // Commands are built once and live as long as the process; clap wants its texts to do so, too.
+            // The command is built once and lives as long as the process; clap needs its texts to do so, too.
             let default: &'static str = default.clone().leak();
             command = command.mut_arg(id, |arg| arg.default_value(default));
         }
@@ -74,7 +74,8 @@ fn with_defaults(mut command: clap::Command, fallback: &Fallback) -> clap::Comma
     command.mut_subcommands(|subcommand| with_defaults(subcommand, fallback))
 }
 
-/// `atta -j 2 migrate` says something about a worker that will not run.
+/// Rejects options of the worker before another command: `atta -j 2 migrate` sets an option of a worker that does not
+/// run.
 fn refuse_stray_options(matches: &ArgMatches) {
     let Some((name, _)) = matches.subcommand() else { return };
     if ["run", "dev", "config"].contains(&name) {

@@ -1,7 +1,7 @@
-//! The words of the worker: `atta`, `atta run`, `atta dev`, and those that prepare for it.
+//! The arguments of the worker: `atta`, `atta run`, `atta dev`, and of the commands that prepare for it.
 //!
-//! Everything is an option without a default here: what was not said may stand in the environment or in the settings
-//! file, and `settings.rs` decides. Graphile Worker's command line takes its long options in camel case as well.
+//! No option has a default here: a value that is missing may be in the environment or in the settings file, and
+//! `settings.rs` decides. Long options are also accepted in camel case, as in Graphile Worker's command line.
 
 use std::path::PathBuf;
 
@@ -86,7 +86,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// `atta -j 2 run --once` says two things about one worker: what stands after the command wins.
+    /// In `atta -j 2 run --once`, both parts set options of one worker: those after the command win.
     pub(crate) fn or(self, before: Run) -> Run {
         let first_of = |one: Vec<String>, other| if one.is_empty() { other } else { one };
         Run {

@@ -70,7 +70,7 @@ pub(crate) struct Add {
     json: bool,
 }
 
-/// What a line of a bulk file says for itself.
+/// The options that each line of a bulk file sets itself.
 const SPEC: [&str; 7] = ["queue", "run_at", "max_attempts", "key", "key_mode", "priority", "flags"];
 
 /// See `atta::JobKeyMode`.
@@ -131,9 +131,9 @@ fn summary(job: &Job, now: DateTime<Utc>) -> String {
     format!("{done} job {} ({}{due})\n", job.id(), clean(job.task_identifier()))
 }
 
-/// A task that nobody knows is no error, since its worker may come later; but it may be misspelt.
+/// An unknown task is not an error, since its worker may be started later; but it may be misspelt.
 async fn warn_of_unknown(utils: &WorkerUtils, identifiers: &[&str]) {
-    // What hinders this question hinders the add too, which tells it better.
+    // If this query fails, the add fails for the same reason, with a better message.
     let Ok(unknown) = utils.unknown_tasks(identifiers).await else { return };
     for task in &unknown {
         warn(&format!("task {task:?} is new: no job has been of it, and no running worker knows it"));
@@ -143,7 +143,7 @@ async fn warn_of_unknown(utils: &WorkerUtils, identifiers: &[&str]) {
     }
 }
 
-/// The payload's text stays as it was given.
+/// The text of the payload is kept as it was given.
 fn read_payload(argument: Option<&str>) -> Result<Box<RawValue>, Failure> {
     let (text, what) = match argument {
         None => ("{}".to_owned(), String::new()),

@@ -1,7 +1,7 @@
-//! `atta bench`: what this server can do, measured in a database of the benchmark's own making.
+//! `atta bench`: measures the speed of this server, in a database that the benchmark creates.
 //!
-//! The measurements are in [`measure`], one function each, in the order in which they run. The place where they run,
-//! and its removal, is in [`site`]; the workers are in [`crew`]; what is printed is in [`report`].
+//! The measurements are in [`measure`], one function each, in the order in which they run. [`site`] creates and removes
+//! the database; [`crew`] has the workers; [`report`] prints the result.
 
 mod site;
 mod crew;
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: Bench) -> Result<(), Failure> {
         () = interrupted => Err(Failure::new("interrupted")),
     };
     progress.clear();
-    // However it ended: first the workers leave, then what they worked on.
+    // However it ended: first stop the workers, then remove the database.
     let stopped = crew.stop().await;
     site.close().await?;
     let report = measured?;
@@ -51,7 +51,7 @@ fn show(report: &Report, as_json: bool) -> Result<String, Failure> {
     Ok(json + "\n")
 }
 
-/// Ends with the first signal to stop. Watched from the call on, so that none is missed.
+/// Completes with the first signal to stop. Signals are watched from the call on, so that none is missed.
 #[cfg(unix)]
 fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -71,14 +71,14 @@ fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
 #[cfg(not(unix))]
 fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
     Ok(async {
-        // Without a way to hear of it, nothing interrupts.
+        // If Ctrl-C can't be watched, nothing interrupts.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
     })
 }
 
-/// One line on a terminal that says what is going on; elsewhere nothing.
+/// One line on a terminal that shows the current step; nothing if there is no terminal.
 struct Progress {
     is_shown: bool,
 }
@@ -99,7 +99,7 @@ impl Progress {
     fn write(&self, text: &str) {
         if self.is_shown {
             let mut stderr = std::io::stderr().lock();
-            // A terminal that has gone needs no progress.
+            // If the terminal is gone, progress is not needed.
             let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
         }
     }

@@ -1,4 +1,4 @@
-//! `atta cleanup`: deletes what nobody needs any more.
+//! `atta cleanup`: deletes rows that are no longer needed.
 
 use atta::{CleanupTask, WorkerStatus};
 use clap::Args as ClapArgs;

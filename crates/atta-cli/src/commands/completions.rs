@@ -1,4 +1,4 @@
-//! `atta completions`: for the shell to complete what is typed.
+//! `atta completions`: completion scripts for shells.
 
 use clap::{Args as ClapArgs, CommandFactory};
 use clap_complete::Shell;

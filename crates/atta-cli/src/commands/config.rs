@@ -1,4 +1,4 @@
-//! `atta config`: the settings, and where each comes from.
+//! `atta config`: the settings, and the source of each.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ pub(crate) fn run(settings: &Settings, args: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lines that a settings file could have, with the origin as a comment.
+/// Lines that a settings file could contain, with the source of each value as a comment.
 fn as_text(entries: &[Entry]) -> String {
     let lines: Vec<String> =
         entries.iter().map(|entry| format!("{} = {}", entry.key, shown(&entry.value))).collect();
@@ -21,7 +21,7 @@ fn as_text(entries: &[Entry]) -> String {
         .iter()
         .zip(lines)
         .map(|(entry, line)| {
-            // A key without a value is no TOML.
+            // A key without a value is not valid TOML.
             let line = if entry.value.is_null() { format!("# {} is not set", entry.key) } else { line };
             format!("{line:width$}  # {}\n", entry.origin)
         })

@@ -1,4 +1,4 @@
-//! `atta cron`: what a crontab means, and what the database knows of it.
+//! `atta cron`: checks a crontab, shows its next runs, and lists the items that the database knows.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -105,7 +105,7 @@ struct ErrorJson<'a> {
     text: &'a str,
 }
 
-/// What Node would refuse.
+/// An item that Node would reject.
 #[derive(Serialize)]
 struct Objection {
     line: usize,
@@ -160,7 +160,7 @@ fn tell_errors(errors: &CrontabErrors, args: &Check) -> Result<(), Failure> {
     Err(Failure::not_so(format!("{} has {}", args.file, count_of(errors.len(), "mistake"))))
 }
 
-/// The items come in the order of the lines that are neither empty nor a comment.
+/// The items are in the order of the lines that are neither empty nor a comment.
 fn objections(text: &str, items: &[Item]) -> Vec<Objection> {
     let is_space = |c: char| c.is_whitespace() || c == '\u{feff}';
     let lines = (1..).zip(text.lines()).filter(|(_, line)| {
@@ -217,7 +217,8 @@ fn next(args: &Next) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first `count` runs from `from` on, its own minute included if that has just begun; with the index of the item.
+/// The first `count` runs from `from` on, each with the index of its item. Includes the minute of `from` if that is
+/// exactly its start.
 fn upcoming(items: &[Item], from: DateTime<Utc>, count: usize) -> Vec<(DateTime<Utc>, usize)> {
     let is_minute = from.second() == 0 && from.nanosecond() == 0;
     let after = if is_minute { from - TimeDelta::minutes(1) } else { from };
@@ -272,7 +273,7 @@ async fn list(args: &List, connection: &Connection) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the database knows, then what only the crontab has.
+/// First the items that the database knows, then those that only the crontab has.
 fn merge<'a>(known: &'a [KnownCrontab], items: Option<&'a [Item]>, now: DateTime<Utc>) -> Vec<ListJson<'a>> {
     let by_identifier: Option<HashMap<&str, &Item>> =
         items.map(|items| items.iter().map(|item| (item.identifier(), item)).collect());

@@ -1,4 +1,4 @@
-//! `atta dev`: the worker with a PostgreSQL of its own.
+//! `atta dev`: the worker with its own PostgreSQL server.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -28,13 +28,13 @@ pub(crate) async fn run(settings: Settings, args: Dev) -> Result<ExitCode, Failu
     let entering = home.clone();
     let server = blocking(move || Server::enter(&entering)).await?;
     note(&greeting(&server, &settings));
-    // Somebody may be writing the tasks that can't be loaded.
+    // Tasks that can't be loaded are allowed, since somebody may be editing them.
     let settings = Settings { connection: Some(server.url.clone()), allow_broken_tasks: true, ..settings };
     let worked = tokio::select! {
         worked = run::work(settings, Run { watch: true, ..args.run }, signals) => worked,
         failure = keep_up(&home, &server.url) => Err(failure),
     };
-    // However that ended, the server is left in good order.
+    // However that ended, the server is left properly.
     let has_stopped = blocking(move || server.leave(&home)).await?;
     if !has_stopped {
         note("PostgreSQL stays up for the other `atta dev` in this folder.");
@@ -42,7 +42,7 @@ pub(crate) async fn run(settings: Settings, args: Dev) -> Result<ExitCode, Failu
     worked
 }
 
-/// `-c` with `dev` is a misunderstanding; a variable or a file may be for other commands.
+/// `-c` with `dev` is a mistake, so it is rejected. A variable or the settings file may be meant for other commands.
 fn refuse_connection(settings: &Settings) -> Result<(), Failure> {
     let origin = settings.entries.iter().find(|entry| entry.key == "connection").map(|entry| &entry.origin);
     match origin {

@@ -1,4 +1,4 @@
-//! Which jobs: the options that listing and steering have in common.
+//! Which jobs: the options that listing and managing jobs have in common.
 
 use atta::{JobFilter, JobState};
 use chrono::{DateTime, Utc};
@@ -71,7 +71,7 @@ impl StateChoice {
 }
 
 impl Filter {
-    /// Whether it lets all jobs through.
+    /// Whether it matches all jobs.
     pub(crate) fn is_empty(&self) -> bool {
         self.state.is_empty() && self.is_empty_but_for_states()
     }
@@ -81,7 +81,7 @@ impl Filter {
         texts.iter().all(|text| text.is_none()) && self.older_than.is_none()
     }
 
-    /// Whether the key, and nothing else, says which.
+    /// The key, if it is the only condition.
     pub(crate) fn only_key(&self) -> Option<&str> {
         let key = self.key.as_deref()?;
         let rest = [&self.task, &self.queue, &self.worker, &self.error];
@@ -89,7 +89,7 @@ impl Filter {
         (is_alone && self.state.is_empty()).then_some(key)
     }
 
-    /// Whether the worker, and nothing else, says which.
+    /// The worker, if it is the only condition.
     pub(crate) fn only_worker(&self) -> Option<&str> {
         let worker = self.worker.as_deref()?;
         let rest = [&self.task, &self.queue, &self.key, &self.error];

@@ -1,4 +1,4 @@
-//! `atta init`: a first folder of tasks and a crontab, to be changed.
+//! `atta init`: writes example tasks and a crontab, to be edited.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -17,7 +17,7 @@ struct Template {
 const TEMPLATES: [Template; 4] = [
     Template { path: "tasks/hello.js", text: include_str!("init/hello.js"), mode: 0o666 },
     Template { path: "tasks/count_words.py", text: include_str!("init/count_words.py"), mode: 0o666 },
-    // Executables need leave to be executed.
+    // Executables need the permission to be executed.
     Template { path: "tasks/disk_space.sh", text: include_str!("init/disk_space.sh"), mode: 0o777 },
     Template { path: "crontab", text: include_str!("init/crontab"), mode: 0o666 },
 ];
@@ -42,14 +42,14 @@ pub(crate) fn run(args: &Init) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a file that is not there, and gives back whether it did.
+/// Writes the file if it does not exist; returns whether it did.
 fn write(folder: &Path, template: &Template) -> Result<bool, Failure> {
     let path = folder.join(template.path);
     let failed = |error| Failure::new(format!("can't write {}: {error}", path.display()));
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(failed)?;
     }
-    // The user's umask takes its part of the mode.
+    // The user's umask removes bits from the mode.
     match File::options().write(true).create_new(true).mode(template.mode).open(&path) {
         Ok(mut file) => file.write_all(template.text.as_bytes()).map(|()| true).map_err(failed),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),

@@ -1,6 +1,6 @@
 //! Signals for commands that work in batches.
 //!
-//! After the first signal the batch under way is finished, so that the command can report exactly what was done. A second
+//! After the first signal the current batch is finished, so that the command can report exactly what was done. A second
 //! signal ends the command at once.
 
 use std::future::Future;
@@ -11,10 +11,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::{Failure, note};
 
-/// A second signal within this time is a repetition of the first: `timeout` and supervisors signal a process and its group.
+/// A second signal within this time counts as a repetition of the first: `timeout` and supervisors signal a process and
+/// its group.
 const REPETITION: Duration = Duration::from_secs(1);
 
-/// SIGHUP is not watched: to watch it would undo `nohup`.
+/// SIGHUP is not watched: watching it would undo `nohup`.
 pub(super) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
@@ -22,7 +23,7 @@ pub(super) struct Interrupts {
 }
 
 impl Interrupts {
-    /// From here on no signal ends the process by itself.
+    /// From here on, signals no longer end the process by themselves.
     pub(super) fn watch() -> Result<Interrupts, Failure> {
         let watch =
             |kind| signal(kind).map_err(|error| Failure::new(format!("can't watch for signals: {error}")));
@@ -30,7 +31,7 @@ impl Interrupts {
         Ok(Interrupts { interrupt, terminate, first: None })
     }
 
-    /// The name of the next one. Cancel safe.
+    /// The name of the next signal. Cancel safe.
     async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
@@ -38,7 +39,7 @@ impl Interrupts {
         }
     }
 
-    /// Waits for the first signal, unless it has come already. Cancel safe.
+    /// Waits for the first signal, unless it has arrived already. Cancel safe.
     pub(super) async fn requested(&mut self) -> &'static str {
         match self.first {
             Some((name, _)) => name,
@@ -46,7 +47,7 @@ impl Interrupts {
         }
     }
 
-    /// The first signal, if it has come.
+    /// The first signal, if it has arrived.
     pub(super) async fn check(&mut self) -> Option<&'static str> {
         tokio::select! {
             biased;
@@ -55,7 +56,7 @@ impl Interrupts {
         }
     }
 
-    /// Runs a batch to its end, or until a second signal comes, which is the error.
+    /// Runs a batch to its end. Returns an error if a second signal arrives before that.
     pub(super) async fn finish<T>(&mut self, batch: impl Future<Output = T>) -> Result<T, &'static str> {
         let mut batch = pin!(batch);
         loop {

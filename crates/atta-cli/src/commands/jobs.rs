@@ -1,4 +1,4 @@
-//! `atta jobs`: a page of jobs.
+//! `atta jobs`: lists a page of jobs.
 
 use atta::{Job, JobFilter, JobState, WorkerUtils};
 use chrono::Utc;
@@ -29,7 +29,7 @@ pub(crate) struct Jobs {
     #[arg(long)]
     json: bool,
 
-    // Last, since its heading in the help page goes on to what comes after it.
+    // Last, because its heading in the help page also applies to the options after it.
     #[command(flatten)]
     filter: Filter,
 }
@@ -55,7 +55,7 @@ fn show((jobs, has_more): (Vec<(Job, JobState)>, bool)) -> Result<String, Failur
     Ok(if jobs.is_empty() { String::new() } else { table(&jobs, Utc::now()) })
 }
 
-/// A page, and whether there is another.
+/// A page of jobs, and whether there is another page.
 async fn page(args: &Jobs, utils: &WorkerUtils) -> Result<(Vec<(Job, JobState)>, bool), Failure> {
     let filter = JobFilter { after_id: args.after, limit: args.limit + 1, ..args.filter.to_job_filter() };
     let mut jobs = utils.list_jobs_with_states(&filter).await?;

@@ -1,4 +1,4 @@
-//! `atta migrate`: the schema, brought to where it should be, or the SQL for it.
+//! `atta migrate`: installs or upgrades the schema, or prints the SQL for it.
 
 use std::io::IsTerminal;
 
@@ -32,10 +32,10 @@ pub(crate) async fn run(args: Migrate) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says which releases of graphile-worker stop working. Asks whether to go on, if there is somebody to ask: without a
-/// terminal, the command itself is the answer.
+/// Warns which releases of graphile-worker stop working. On a terminal, asks whether to go on; without one, running the
+/// command counts as consent.
 async fn warn_of_what_stops(client: &Client, schema: &Schema, yes: bool) -> Result<(), Failure> {
-    // What is wrong with the schema is reported by the migration, with the privilege that is missing.
+    // Problems with the schema are reported by the migration itself, with the missing privilege.
     let Ok(plan) = atta::plan_migration(client, schema).await else { return Ok(()) };
     let (Some(from), Some(stops)) = (plan.from_revision(), plan.stops_working()) else { return Ok(()) };
     let (name, to) = (schema.quoted(), atta::GRAPHILE_REVISION);

@@ -1,4 +1,4 @@
-//! From what the user said to the library: one place for all commands that look and steer.
+//! Opens the library with the user's options, for all commands that read or manage jobs.
 
 use atta::{Schema, WorkerUtils};
 
@@ -6,7 +6,7 @@ use crate::args::Connection;
 use crate::connect::settings;
 use crate::output::Failure;
 
-/// Opens no connection yet: that is the first question's part.
+/// Opens no connection yet: the first query does.
 pub(crate) async fn open(connection: &Connection) -> Result<WorkerUtils, Failure> {
     let schema = Schema::new(connection.schema.as_str())?;
     let settings = settings(connection)?;

@@ -1,4 +1,4 @@
-//! `atta queues`: who has each, and what is in it.
+//! `atta queues`: lists queues, the workers that have locked them, and their jobs.
 
 use anstyle::AnsiColor;
 use chrono::Utc;

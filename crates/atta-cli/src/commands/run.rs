@@ -1,7 +1,7 @@
 //! `atta run`, or `atta` alone: the worker.
 //!
-//! One process has one worker at a time, and with `--watch` a second one while the first finishes its jobs: a change
-//! of the tasks starts a new generation of them. [`crew`] has the generations; signals and changes are heard here.
+//! A process has one worker at a time; with `--watch`, a second one while the first finishes its jobs, because a change
+//! of the tasks starts a new generation of them. [`crew`] has the generations; signals and changes are handled here.
 
 mod crew;
 mod signals;
@@ -23,22 +23,23 @@ use crate::watch::Watch;
 use crew::{Crew, Mode, tasks_settings};
 pub(crate) use signals::Signals;
 
-/// Supervisors and `timeout` send a signal to a process and to its group, so that it arrives twice. Signals that follow the
-/// first one within this time are ignored.
+/// Supervisors and `timeout` send a signal to a process and to its group, so that it arrives twice. Signals that follow
+/// the first one within this time are ignored.
 const REPEATS: Duration = Duration::from_secs(5);
 
-/// The jobs that were to be run are not all run.
+/// Exit code: not all of the requested jobs were run.
 const INTERRUPTED: u8 = 1;
 
 pub(crate) async fn run(settings: Settings, args: Run) -> Result<ExitCode, Failure> {
     logging::start(&settings.log, settings.log_format)?;
     let signals = Signals::watch()?;
-    // On one of the runtime's own threads: what the database says then wakes its reader without a change of threads.
+    // Runs on one of the runtime's own threads: an answer of the database then wakes its reader without a change of
+    // threads.
     let worked = tokio::spawn(work(settings, args, signals)).await;
     worked.map_err(|error| Failure::new(format!("the worker panicked: {error}")))?
 }
 
-/// The same, for whoever has started the log and has something to do before.
+/// The same, for callers that have already started the log and have something to do before.
 pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) -> Result<ExitCode, Failure> {
     let database = Database::find(&settings)?;
     if args.schema_only {
@@ -78,7 +79,7 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
             }
             name = signals.next() => heard = Some(name),
             () = changed(&mut watch), if first_signal_at.is_none() => {
-                // It may have to wait for a database.
+                // A reload may have to wait for the database.
                 tokio::select! {
                     () = crew.reload() => {}
                     name = signals.next() => heard = Some(name),
@@ -122,7 +123,7 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// The tasks' folder must be there, also to be watched.
+/// The folder of tasks must exist, also to be watched.
 pub(crate) fn existing(settings: &Settings) -> Result<&Settings, Failure> {
     if settings.tasks.exists() {
         return Ok(settings);
@@ -131,7 +132,7 @@ pub(crate) fn existing(settings: &Settings) -> Result<&Settings, Failure> {
         .with_hint("run `atta init` to get a first one, or name yours by --tasks"))
 }
 
-/// Where the jobs are: read once, since there may be something to warn of.
+/// The database that has the jobs. Read only once, since reading it may log warnings.
 #[derive(Clone, Debug)]
 struct Database {
     settings: ConnectionSettings,
@@ -144,13 +145,13 @@ impl Database {
         Ok(Database { settings: connect::settings(&said)?, schema: Schema::new(settings.schema.as_str())? })
     }
 
-    /// The connection string for the library, and for the clients of hosted tasks: it needs no environment.
+    /// The connection string for the library, and for the database clients of hosted tasks. It needs no environment.
     fn text(&self) -> String {
         self.settings.to_string_with_password()
     }
 }
 
-/// An explicit request. The library logs what was done, and what stops working by it.
+/// Migrates on explicit request. The library logs what was done, and which releases stop working.
 async fn migrate(database: &Database) -> Result<(), Failure> {
     let mut client = connect::open(&database.settings).await?;
     let plan = atta::migrate(&mut client, &database.schema).await?;
@@ -160,7 +161,7 @@ async fn migrate(database: &Database) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is not about migrations does none that would stop other workers.
+/// Migrates for commands that are not about migrations: these must not run a migration that would stop other workers.
 async fn migrate_unless_breaking(settings: &Settings, database: &Database) -> Result<(), Failure> {
     let client = connect::open(&database.settings).await?;
     let plan = atta::plan_migration(&client, &database.schema).await?;
@@ -173,7 +174,7 @@ async fn migrate_unless_breaking(settings: &Settings, database: &Database) -> Re
     migrate(database).await
 }
 
-/// Tasks that the folder has are kept, also if no job is of them.
+/// Tasks in the folder are kept, even if they have no jobs.
 async fn clean_up(settings: &Settings, database: &Database, args: &Run) -> Result<(), Failure> {
     migrate_unless_breaking(settings, database).await?;
     let mut keep = Vec::new();

@@ -1,4 +1,4 @@
-//! `atta show`: one job, in full.
+//! `atta show`: one job with all its fields.
 
 use atta::JobFilter;
 use chrono::Utc;

@@ -1,4 +1,4 @@
-//! `atta stats`: the jobs as numbers.
+//! `atta stats`: counts of jobs.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ struct QueueJson<'a> {
     jobs: CountsJson<'a>,
 }
 
-/// Between two looks at the server's own counts. A job that is removed counts as finished.
+/// Rates between two readings of the server's counters. A job that is removed counts as finished.
 #[derive(Clone, Copy, Serialize)]
 struct Rates {
     seconds: f64,
@@ -92,13 +92,13 @@ pub(crate) async fn run(args: Stats, connection: &Connection) -> Result<(), Fail
         .await
 }
 
-/// Since the counters were looked at before, if they were; looks at them again.
+/// The rates since the previous reading of the counters, if there was one. Reads them again.
 async fn rates(utils: &WorkerUtils, before: &mut Option<JobCounters>) -> Result<Option<Rates>, Failure> {
     let now = utils.read_job_counters().await?;
     let earlier = std::mem::replace(before, now);
     let (Some(earlier), Some(now)) = (earlier, now) else { return Ok(None) };
     let seconds = (now.at - earlier.at).as_seconds_f64();
-    // The server's counts start anew when somebody resets them.
+    // The server's counters start at zero when somebody resets them.
     let rate = |now: u64, earlier: u64| now.saturating_sub(earlier) as f64 / seconds;
     Ok((seconds > 0.0).then(|| Rates {
         seconds,

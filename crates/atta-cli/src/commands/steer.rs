@@ -1,8 +1,8 @@
-//! `atta complete`, `fail`, `reschedule`, `retry`, `remove` and `unlock`: changing jobs by id, key or filter.
+//! `atta complete`, `fail`, `reschedule`, `retry`, `remove` and `unlock`: manage jobs by id, key or filter.
 //!
-//! The flow is the same for all: choose the jobs ([`choose`]), ask with their number, act by id in batches, report.
-//! What was chosen by a filter is looked at again right before it is changed, so that a job that has become another in
-//! the meantime is left alone: never more is touched than was asked about.
+//! All of them work the same way: choose the jobs ([`choose`]), ask for confirmation with their number, change them by
+//! id in batches, report. Jobs that were chosen by a filter are checked again right before they are changed. A job that
+//! no longer matches is skipped, so that the command never changes a job that it did not ask about.
 
 mod choose;
 mod report;
@@ -44,7 +44,7 @@ pub(crate) struct Selection {
     #[arg(long)]
     json: bool,
 
-    // Last, since its heading in the help page goes on to what comes after it.
+    // Last, because its heading in the help page also applies to the options after it.
     #[command(flatten)]
     filter: Filter,
 }
@@ -131,7 +131,7 @@ pub(crate) struct Unlock {
     selection: Selection,
 }
 
-/// What is done to each of the jobs.
+/// The change to make to each of the jobs.
 enum Action {
     Complete,
     Fail(String),
@@ -222,7 +222,7 @@ async fn steer(action: Action, selection: Selection, connection: &Connection) ->
     report.tell(selection.json)
 }
 
-/// In batches by id. Those that were not done had been taken by a worker, or were gone.
+/// Acts in batches by id. Jobs that were not changed had been claimed by a worker, or were gone.
 async fn act(
     utils: &WorkerUtils,
     action: &Action,
@@ -258,7 +258,7 @@ async fn act(
     Ok(())
 }
 
-/// Returns the jobs of the batch that it was done to.
+/// Returns the jobs of the batch that were changed.
 async fn act_on(
     utils: &WorkerUtils,
     action: &Action,
@@ -272,7 +272,7 @@ async fn act_on(
     Ok(action.act(utils, &still).await?.iter().map(Job::id).collect())
 }
 
-/// A job that a worker is at is not removed, but won't be tried again: that is what the library does for keys.
+/// A running job is not removed, but is not retried: that is what the library does for keys.
 async fn remove_by_key(key: &str, selection: &Selection, connection: &Connection) -> Result<(), Failure> {
     let utils = open(connection).await?;
     let filter = atta::JobFilter { key: Some(key.to_owned()), ..atta::JobFilter::default() };
@@ -284,7 +284,7 @@ async fn remove_by_key(key: &str, selection: &Selection, connection: &Connection
     report.tell(selection.json)
 }
 
-/// All that it has, queues without a job included.
+/// Unlocks everything that the worker has locked, including queues without a job.
 async fn unlock_worker(
     worker: &str,
     force: bool,
@@ -311,7 +311,7 @@ async fn unlock_worker(
     report.tell(selection.json)
 }
 
-/// Either ids, or a filter, or all; never none by mistake.
+/// Requires either ids, or a filter, or `--all`, so that jobs are never chosen by mistake.
 fn check(action: &Action, selection: &Selection) -> Result<(), Failure> {
     let verb = action.verb();
     let ways = [!selection.ids.is_empty(), !selection.filter.is_empty(), selection.all];

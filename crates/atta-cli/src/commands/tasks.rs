@@ -1,4 +1,4 @@
-//! `atta tasks`: who knows each, and its jobs.
+//! `atta tasks`: lists tasks, how many workers know each, and their jobs.
 
 use anstyle::AnsiColor;
 use chrono::Utc;

@@ -1,4 +1,4 @@
-//! `atta workers`: ours, and whoever else holds a lock.
+//! `atta workers`: lists our workers, and all others that hold a lock.
 
 use anstyle::{AnsiColor, Style};
 use atta::{WorkerStatus, WorkerSummary};

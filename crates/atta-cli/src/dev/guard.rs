@@ -8,10 +8,10 @@ use super::Home;
 use super::server;
 use crate::output::Failure;
 
-/// What the guard says once it counts as a user.
+/// The message of the guard that it counts as a user.
 const READY: &str = "ready";
 
-/// Our end.
+/// Our end of the pipe.
 #[derive(Debug)]
 pub(super) struct Guard {
     process: Child,
@@ -19,13 +19,13 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Starts one. When this returns, the server has a user.
+    /// Starts a guard. When this returns, the server has a user.
     pub(super) fn start() -> Result<Guard, Failure> {
         let failed = |error| Failure::new(format!("can't start the guard of the server: {error}"));
         let program = std::env::current_exe().map_err(failed)?;
         let mut process = Command::new(program)
             .args(["dev", "--guard"])
-            // Ctrl-C is for us, not for it.
+            // Ctrl-C must reach us, not the guard.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -42,7 +42,7 @@ impl Guard {
         Ok(Guard { process, pipe })
     }
 
-    /// Lets it do its work now, and waits for it.
+    /// Lets the guard stop the server, if nobody else uses it, and waits for that.
     pub(super) fn finish(mut self) -> Result<(), Failure> {
         drop(self.pipe);
         let ended = self.process.wait();
@@ -52,13 +52,13 @@ impl Guard {
     }
 }
 
-/// The guard's end: waits until the other end is gone, and stops the server if nobody else uses it.
+/// The guard's end: waits until the other end of the pipe is closed, and stops the server if nobody else uses it.
 pub(crate) fn watch(home: &Home) -> Result<(), Failure> {
     let user = home.lock_users()?;
     let failed = |error| Failure::new(format!("the guard of the server lost its pipe: {error}"));
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{READY}").and_then(|()| stdout.flush()).map_err(failed)?;
-    // Nothing is ever written to it: it ends.
+    // Nothing is ever written to the pipe; reading ends when it is closed.
     std::io::stdin().lock().read_to_end(&mut Vec::new()).map_err(failed)?;
     let _start = home.lock_start()?;
     drop(user);

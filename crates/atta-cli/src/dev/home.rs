@@ -1,4 +1,4 @@
-//! The folder `.atta` of a project: what is in it, and its locks.
+//! The folder `.atta` of a project: its files and its locks.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -11,7 +11,7 @@ use crate::output::Failure;
 
 const NAME: &str = ".atta";
 
-/// The connection string of the server that runs for this project, for commands that were told no other.
+/// The connection string of the server that runs for this project, for commands without another one.
 pub(crate) fn running_connection(project: &Path) -> Option<String> {
     let text = fs::read_to_string(project.join(NAME).join("connection")).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -24,7 +24,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Makes it, if it is not there, in such a way that git does not see it.
+    /// Creates the folder if it does not exist, in such a way that git ignores it.
     pub(crate) fn open(project: &Path) -> Result<Home, Failure> {
         let folder = project.join(NAME);
         let failed = |error| Failure::new(format!("can't make the folder {}: {error}", folder.display()));
@@ -38,8 +38,8 @@ impl Home {
         Ok(home)
     }
 
-    /// Where the server's files are. From root, the server runs as another user; where that one can't enter the
-    /// project's folder, this is a link to one that it can.
+    /// Where the server's files are. If we run as root, the server runs as another user. If that user can't enter the
+    /// project's folder, this is a link to a folder that it can enter.
     pub(crate) fn cluster(&self) -> Result<PathBuf, Failure> {
         let link = self.folder.join("postgres");
         let failed = |error| Failure::new(format!("can't make the folder {}: {error}", link.display()));
@@ -53,13 +53,13 @@ impl Home {
         }
         let elsewhere = PathBuf::from(format!("/var/tmp/atta-dev-{:016x}", fastrand::u64(..)));
         fs::create_dir(&elsewhere).map_err(failed)?;
-        // A link that leads nowhere is from a folder that somebody removed.
+        // A broken link leads to a folder that somebody removed.
         let _ = fs::remove_file(&link);
         symlink(&elsewhere, &link).map_err(failed)?;
         Ok(elsewhere)
     }
 
-    /// Removes the server's files, wherever they are, and what was known of it.
+    /// Removes the server's files, wherever they are, and its saved address.
     pub(crate) fn remove_cluster(&self) -> Result<(), Failure> {
         let cluster = self.cluster()?;
         let failed = |error| Failure::new(format!("can't remove {}: {error}", cluster.display()));
@@ -76,7 +76,7 @@ impl Home {
         fs::read_to_string(self.folder.join(name)).ok()
     }
 
-    /// Only for our own eyes: connection strings have passwords in them.
+    /// Readable for the owner only: connection strings contain passwords.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
         let path = self.folder.join(name);
         let mut options = File::options();
@@ -100,12 +100,12 @@ impl Home {
         }
     }
 
-    /// Nobody else starts or stops the server while this lock lives. Waits for it.
+    /// Waits for the lock. While it is held, nobody else starts or stops the server.
     pub(crate) fn lock_start(&self) -> Result<Lock, Failure> {
         self.lock("start", FlockOperation::LockExclusive).map(|lock| Lock { _file: lock })
     }
 
-    /// Says that somebody uses the server.
+    /// Marks the server as used.
     pub(crate) fn lock_users(&self) -> Result<Lock, Failure> {
         self.lock("users", FlockOperation::LockShared).map(|lock| Lock { _file: lock })
     }
@@ -129,7 +129,7 @@ impl Home {
     }
 }
 
-/// Given back with this value, or when the process ends.
+/// Released when this value is dropped, or when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,

@@ -1,4 +1,4 @@
-//! The server of a project: found running, started, stopped, thrown away.
+//! The server of a project: finding it, starting, stopping and deleting it.
 
 use std::fs;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use super::Home;
 use super::guard::Guard;
 use crate::output::Failure;
 
-/// Data for development: a crash of the machine may cost the last moments, and nothing more.
+/// Settings for development data: a crash of the machine may lose the last moments, and nothing more.
 const SETTINGS: &[&str] = &["synchronous_commit=off", "shared_buffers=64MB", "log_lock_waits=on"];
 
-/// Names the folder of the binaries to use, for those who have them elsewhere or want another version.
+/// Names the folder of PostgreSQL's binaries, for users who have them elsewhere or want another version.
 const BINARIES_VARIABLE: &str = "ATTA_POSTGRES_BIN";
 
-/// How often is checked whether the server still runs. One that is down at two checks in a row is started again: somebody may
-/// be restarting it.
+/// How often to check whether the server still runs. It is started again only if it is down at two checks in a row,
+/// since somebody may be restarting it.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// How often a start is tried. Processes of a server that was killed may take a moment to end.
+/// How often a start is attempted. Processes of a server that was killed may take a moment to end.
 const START_TRIES: u32 = 5;
 const START_PAUSE: Duration = Duration::from_millis(500);
 
-/// A server that we use. It does not stop before [`Server::leave`], and then only if we are the last.
+/// A server that we use. It does not stop before [`Server::leave`], and then only if we are its last user.
 #[derive(Debug)]
 pub(crate) struct Server {
     guard: Guard,
@@ -33,7 +33,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Joins the server that runs, or starts it. Takes some seconds the first time.
+    /// Joins the running server, or starts it. Takes some seconds the first time.
     pub(crate) fn enter(home: &Home) -> Result<Server, Failure> {
         let binaries = binaries(home)?;
         let _start = home.lock_start()?;
@@ -45,7 +45,7 @@ impl Server {
         let cluster = match running {
             Some(cluster) => cluster,
             None => {
-                // Before there is a cluster with this password in it.
+                // Written before there is a cluster with this password.
                 home.write("address", &address.to_string())?;
                 let kept = Kept { port: address.port, password: &address.password, settings: SETTINGS };
                 Cluster::keep(&binaries, &cluster, &kept).map_err(plain)?
@@ -58,7 +58,7 @@ impl Server {
         Ok(Server { guard, url, is_joined })
     }
 
-    /// Ends our use of it. Gives back whether it has stopped.
+    /// Ends our use of the server. Returns whether it has stopped.
     pub(crate) fn leave(self, home: &Home) -> Result<bool, Failure> {
         self.guard.finish()?;
         Ok(home.read("connection").is_none())
@@ -101,13 +101,13 @@ fn is_running(home: &Home) -> Result<bool, Failure> {
     Ok(running.is_some())
 }
 
-/// At the same address, since workers and tasks know it.
+/// Starts the server at the same address, since workers and tasks use it.
 fn start_again(home: &Home, url: &str) -> Result<(), Failure> {
     let failed =
         |why: String| Failure::new(format!("PostgreSQL has ended, and can't be started again: {why}"));
     let _start = home.lock_start()?;
     if is_running(home)? {
-        // Another `atta dev` was quicker.
+        // Another `atta dev` has already started it.
         return Ok(());
     }
     let (binaries, folder, address) = (binaries(home)?, home.cluster()?, Address::of(home));
@@ -128,7 +128,7 @@ fn start_again(home: &Home, url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Stops the server if it runs. Only with the lock on starts and stops.
+/// Stops the server if it runs. The caller must hold the lock `start`.
 pub(super) fn stop(home: &Home) -> Result<(), Failure> {
     let running = Cluster::running(&binaries(home)?, &home.cluster()?, None).map_err(plain)?;
     home.remove("connection")?;
@@ -138,7 +138,7 @@ pub(super) fn stop(home: &Home) -> Result<(), Failure> {
     }
 }
 
-/// Stops the server and removes it with all that is in it, unless somebody uses it.
+/// Stops the server and deletes it with all its data, unless somebody uses it.
 pub(crate) fn reset(home: &Home) -> Result<(), Failure> {
     let _start = home.lock_start()?;
     if !home.is_unused() {
@@ -148,7 +148,7 @@ pub(crate) fn reset(home: &Home) -> Result<(), Failure> {
     home.remove_cluster()
 }
 
-/// Those that made the cluster, or else the newest.
+/// The binaries that created the cluster, or else the newest ones.
 fn binaries(home: &Home) -> Result<Binaries, Failure> {
     if let Some(folder) = std::env::var_os(BINARIES_VARIABLE) {
         return Binaries::at(folder)
@@ -186,7 +186,7 @@ fn plain(error: atta_cluster::Error) -> Failure {
     Failure::new(error.to_string())
 }
 
-/// Where the server is when it runs: the same place each time, so that a connection string can be written down.
+/// Where the server is when it runs. It is the same each time, so that users can save the connection string.
 #[derive(Debug)]
 struct Address {
     port: Option<u16>,
@@ -194,7 +194,7 @@ struct Address {
 }
 
 impl Address {
-    /// As it was, or a new one.
+    /// The saved address, or a new one.
     fn of(home: &Home) -> Address {
         let known = home.read("address").and_then(|text| {
             let (port, password) = text.trim().split_once(' ')?;
@@ -205,7 +205,7 @@ impl Address {
     }
 }
 
-/// Port 0 is that of a server that never ran.
+/// Port 0 means that the server has never run.
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "{} {}", self.port.unwrap_or(0), self.password)

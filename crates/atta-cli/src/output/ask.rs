@@ -1,10 +1,10 @@
-//! Asking before something is changed that can't be changed back.
+//! Asks for confirmation before a change that can't be undone.
 
 use std::io::{BufRead, IsTerminal, Write};
 
 use super::Failure;
 
-/// Asks, unless `yes` was said beforehand. `what` says all that will happen: "complete 3 jobs".
+/// Asks for confirmation, unless `yes` is set. `what` describes all that will happen: "complete 3 jobs".
 pub(crate) fn confirm(what: &str, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -14,7 +14,7 @@ pub(crate) fn confirm(what: &str, yes: bool) -> Result<(), Failure> {
             .with_hint("there is no terminal to ask on; say --yes to go ahead"));
     }
     let mut stderr = anstream::stderr().lock();
-    // Without a terminal to show the question there is no answer either.
+    // If the question can't be shown, nobody answers it either.
     let _ = write!(stderr, "{what}? [y/N] ").and_then(|()| stderr.flush());
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);

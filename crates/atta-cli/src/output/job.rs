@@ -1,4 +1,4 @@
-//! A job: as JSON, as a row of a table, and in full.
+//! A job: as JSON, as a row of a table, and with all its fields.
 
 use anstyle::{AnsiColor, Style};
 use atta::{Job, JobCounts, JobState};
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::table::{Cell, Table};
 use super::{Failure, clean, clean_lines, styled, time};
 
-/// A job under the names of its columns, and its state where that is known.
+/// A job with the names of its columns, and its state if known.
 #[derive(Serialize)]
 pub(crate) struct JobJson<'a> {
     id: i64,
@@ -58,7 +58,7 @@ impl<'a> JobJson<'a> {
     }
 }
 
-/// A row a job.
+/// A table with one row per job.
 pub(crate) fn table(jobs: &[(Job, JobState)], now: DateTime<Utc>) -> String {
     let mut table = Table::new(&["ID", "STATE", "TASK", "QUEUE", "KEY", "DUE", "TRIED", "WORKER", "ERROR"]);
     for (job, state) in jobs {
@@ -77,7 +77,7 @@ pub(crate) fn table(jobs: &[(Job, JobState)], now: DateTime<Utc>) -> String {
     table.show()
 }
 
-/// All that is known, a line each.
+/// All fields of a job, one per line.
 pub(crate) fn in_full(job: &Job, state: JobState, now: DateTime<Utc>) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| text.push_str(&format!("{name:<11}{}\n", value.trim_end()));
@@ -126,7 +126,7 @@ pub(crate) fn state_style(state: JobState) -> Style {
     }
 }
 
-/// A number for each state, in the order of their declaration.
+/// The count for each state, in the order of their declaration.
 pub(crate) fn count_cells(counts: &JobCounts) -> Vec<Cell> {
     let JobCounts { ready, waiting, scheduled, retrying, running, failed, .. } = *counts;
     let styles = [

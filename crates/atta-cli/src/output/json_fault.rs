@@ -1,10 +1,10 @@
-//! What is wrong with JSON that somebody typed: where, with the line and a caret.
+//! Describes an error in JSON that a user typed: its position, with the line and a caret.
 
 /// How much of a long line is shown, in characters.
 const SHOWN: usize = 100;
 
-/// `expected value at line 1 column 7` becomes `line 1, column 7: expected value`, with the line below it. `first` is the
-/// number of the text's first line.
+/// Turns `expected value at line 1 column 7` into `line 1, column 7: expected value`, with the line below it. `first`
+/// is the number of the text's first line.
 pub(crate) fn describe(text: &str, error: &serde_json::Error, first: usize) -> String {
     let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or_default();
     let offset = offset_of(line, error.column());
@@ -15,7 +15,7 @@ pub(crate) fn describe(text: &str, error: &serde_json::Error, first: usize) -> S
     format!("line {number}, column {}: {}\n  {shown}\n  {caret}^", offset + 1, reason(error))
 }
 
-/// The message without the place.
+/// The message without the position.
 fn reason(error: &serde_json::Error) -> String {
     let message = error.to_string();
     match message.rfind(" at line ") {

@@ -1,9 +1,8 @@
-//! How far a long command is, for a terminal.
+//! The progress of a long command, for a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A line with the number of jobs that are done. On a terminal only: that is what the library of progress bars does by
-/// itself.
+/// A line with the number of finished jobs. Shown on a terminal only: indicatif does that by itself.
 pub(crate) fn progress(total: Option<u64>) -> ProgressBar {
     let (bar, template) = match total {
         Some(total) => {

@@ -1,4 +1,4 @@
-//! Tables for people: aligned, cut to the width of the terminal, in full length where there is none.
+//! Tables for people: aligned, and cut to the width of the terminal; not cut if there is no terminal.
 
 use std::io::IsTerminal;
 
@@ -7,17 +7,17 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::{clean, styled};
 
-/// No column is cut to less than this, and one of numbers not at all.
+/// No column is cut to less than this, and a column of numbers is not cut at all.
 const NARROWEST: usize = 3;
 const GAP: usize = 2;
 
-/// Rows of cells under a heading. A column with nothing in it is left out.
+/// Rows of cells under a heading. Empty columns are omitted.
 pub(crate) struct Table {
     headings: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
 }
 
-/// A text on one line, and how it is shown.
+/// A text on one line, and its style.
 pub(crate) struct Cell {
     text: String,
     style: Style,
@@ -48,12 +48,12 @@ impl Table {
         Table { headings: headings.to_vec(), rows: Vec::new() }
     }
 
-    /// As many cells as there are headings.
+    /// Adds a row. It must have as many cells as there are headings.
     pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(cells);
     }
 
-    /// For where standard output goes.
+    /// The table for the width of standard output.
     pub(crate) fn show(&self) -> String {
         self.show_within(terminal_width())
     }
@@ -101,7 +101,7 @@ fn terminal_width() -> Option<usize> {
     Some(width.into())
 }
 
-/// Takes from the widest columns of text until all fit, or none can give more.
+/// Narrows the widest columns of text until all fit, or none can be narrower.
 fn narrow(widths: &mut [usize], is_number: &[bool], limit: usize) {
     let gaps = GAP * widths.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > limit {
@@ -134,7 +134,7 @@ fn write_row(text: &mut String, cells: &[&Cell], widths: &[usize]) {
     text.push('\n');
 }
 
-/// At most so wide, with … in place of what is missing.
+/// The text, cut to this width, with … in place of what is missing.
 fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

@@ -1,17 +1,17 @@
-//! Times as people say them: `in 5 min`, `3 h ago`; and as they give them: `5m`, `2h`, `2026-05-01T08:00:00Z`.
+//! Times as they are printed: `in 5 min`, `3 h ago`; and as users enter them: `5m`, `2h`, `2026-05-01T08:00:00Z`.
 
 use atta::WorkerUtils;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::Failure;
 
-/// Units of what people give, with their seconds.
+/// The units that users may enter, in seconds.
 const UNITS: [(&str, i64); 5] = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
 
-/// From 1970 on, more than PostgreSQL would take is not worth a try.
+/// The longest time span that is accepted, counted from 1970: PostgreSQL would accept no more.
 const LONGEST: i64 = 10_000 * 366 * 86_400;
 
-/// How far away, seen from `now`.
+/// How far away a time is from `now`.
 pub(crate) fn from_now(time: DateTime<Utc>, now: DateTime<Utc>) -> String {
     let seconds = (time - now).as_seconds_f64().round() as i64;
     match seconds {
@@ -31,7 +31,7 @@ pub(crate) fn exact(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::AutoSi, true)
 }
 
-/// Rounded, in the largest unit that says enough.
+/// Rounded, in the largest unit that is precise enough.
 fn span(seconds: i64) -> String {
     let (minute, hour, day) = (60, 3600, 86_400);
     let rounded = |unit: i64| (seconds + unit / 2) / unit;
@@ -44,7 +44,8 @@ fn span(seconds: i64) -> String {
     }
 }
 
-/// A time as people give it: the time itself, or how long until then. Which time that is depends on whose clock counts.
+/// A time as users enter it: the time itself, or how long until then. In the latter case it depends on the clock that
+/// is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     At(DateTime<Utc>),
@@ -52,7 +53,7 @@ pub(crate) enum When {
 }
 
 impl When {
-    /// The time, if it is `now`.
+    /// The time, if it is `now` now.
     pub(crate) fn after(self, now: DateTime<Utc>) -> DateTime<Utc> {
         match self {
             When::At(time) => time,
@@ -60,7 +61,7 @@ impl When {
         }
     }
 
-    /// The time by the clock of the database, which decides when a job is due. Asks only if it matters.
+    /// The time by the database's clock, which decides when a job is due. Queries the database only if needed.
     pub(crate) async fn on(self, utils: &WorkerUtils) -> Result<DateTime<Utc>, Failure> {
         match self {
             When::At(time) => Ok(time),
@@ -69,7 +70,7 @@ impl When {
     }
 }
 
-/// A time, or how long until then: `5m`.
+/// Reads a time, or how long until then: `5m`.
 pub(crate) fn parse_when(text: &str) -> Result<When, String> {
     match (text, parse_span(text)) {
         ("now", _) => Ok(When::In(TimeDelta::zero())),
@@ -78,12 +79,12 @@ pub(crate) fn parse_when(text: &str) -> Result<When, String> {
     }
 }
 
-/// A time, or how long until then by the clock of this machine.
+/// Reads a time, or how long until then by the clock of this machine.
 pub(crate) fn parse_future(text: &str) -> Result<DateTime<Utc>, String> {
     parse(text, Utc::now(), 1)
 }
 
-/// A time, or how long ago: `2d`.
+/// Reads a time, or how long ago: `2d`.
 pub(crate) fn parse_past(text: &str) -> Result<DateTime<Utc>, String> {
     parse(text, Utc::now(), -1)
 }
@@ -107,7 +108,7 @@ fn parse(text: &str, now: DateTime<Utc>, direction: i64) -> Result<DateTime<Utc>
     }
 }
 
-/// The seconds of `1h30m`.
+/// The seconds of a time span such as `1h30m`.
 fn parse_span(text: &str) -> Option<i64> {
     let mut rest = text;
     let mut seconds: i64 = 0;

@@ -1,4 +1,4 @@
-//! Showing something again and again.
+//! Shows something repeatedly.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Shows what `show` gives, once or again and again; ends when nobody reads any more.
+    /// Prints what `show` returns, once or repeatedly; ends when nobody reads the output any more.
     pub(crate) async fn run(
         self,
         mut show: impl AsyncFnMut() -> Result<String, Failure>,

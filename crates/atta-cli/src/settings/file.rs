@@ -11,10 +11,10 @@ use super::Span;
 use crate::args::{ClaimsChoice, LogFormat};
 use crate::output::Failure;
 
-/// The file that is read when none is named, if it is there.
+/// The file that is read if none is named and it exists.
 const NAME: &str = "atta.toml";
 
-/// What a settings file may say. Each key is described in docs/settings.md.
+/// The contents of a settings file. docs/settings.md describes each key.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
@@ -50,13 +50,13 @@ pub(crate) struct File {
     pub(super) log: Option<String>,
     pub(super) log_format: Option<LogFormat>,
 
-    /// Where all this was read.
+    /// The path of the file.
     #[serde(skip)]
     pub(super) path: PathBuf,
 }
 
 impl File {
-    /// Reads the file that was named, or `atta.toml` if there is one.
+    /// Reads the file that was named, or `atta.toml` if it exists.
     pub(crate) fn read(named: Option<&Path>) -> Result<File, Failure> {
         let path = named.unwrap_or(Path::new(NAME));
         let text = match fs::read_to_string(path) {
@@ -74,14 +74,14 @@ impl File {
         File::parse(&text, path)
     }
 
-    /// What the text of a file says.
+    /// Parses the text of a file.
     pub(crate) fn parse(text: &str, path: &Path) -> Result<File, Failure> {
         let mut file: File = toml::from_str(text).map_err(|error| explain(path, text, &error))?;
         file.resolve_paths(path);
         Ok(file)
     }
 
-    /// A relative path in the file starts from the file's folder, wherever the command is run.
+    /// A relative path in the file is relative to the file's folder, wherever the command runs.
     fn resolve_paths(&mut self, path: &Path) {
         let folder = path.parent().unwrap_or(Path::new(""));
         for relative in [&mut self.tasks, &mut self.crontab].into_iter().flatten() {
@@ -102,7 +102,7 @@ fn explain(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
     })
 }
 
-/// With the line itself, unless there may be a password in it.
+/// Describes an error, with the line itself unless it may contain a password.
 fn describe(text: &str, error: &toml::de::Error) -> String {
     let start = error.span().map_or(0, |span| span.start.min(text.len()));
     let before = text.get(..start).unwrap_or_default();
@@ -111,10 +111,10 @@ fn describe(text: &str, error: &toml::de::Error) -> String {
         |text: &str| ["connection", "password", "://", "@"].iter().any(|sign| text.contains(sign));
     let message = error.message().lines().next().unwrap_or_default();
     match text.lines().nth(line).is_some_and(may_hold_secret) {
-        // A value of the wrong kind is repeated by the message.
+        // The message would repeat a value of the wrong type.
         true if may_hold_secret(message) => format!("line {}", line + 1),
         true => format!("line {}: {message}", line + 1),
-        // The one word of Rust's that users could see.
+        // The only name of a Rust type that users could see.
         false => error.to_string().trim_end().replace("expected usize", "expected a whole number"),
     }
 }

@@ -1,4 +1,4 @@
-//! Picking one value among flag, variable, file and default, and noting which it was.
+//! Picks one value among flag, variable, file and default, and records which it was.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,7 +16,7 @@ use super::{Sources, Span, without_secrets};
 use crate::args::Connection;
 use crate::output::Failure;
 
-/// One setting, to be shown.
+/// One setting, for display.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: &'static str,
@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) origin: Origin,
 }
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Flag(&'static str),
@@ -46,7 +46,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What flag and file say about a setting.
+/// The values of a setting from flag and file.
 pub(super) struct Given<T> {
     name: &'static str,
     flag: Option<T>,
@@ -78,7 +78,7 @@ impl Picker {
         Picker { file, entries: Vec::new() }
     }
 
-    /// These two were picked while the command line was read.
+    /// Records the connection and the schema, which were picked while the command line was parsed.
     pub(super) fn note_connection(&mut self, connection: &Connection, sources: &Sources) {
         let origin = |source, flag, variable: &str| match source {
             Some(ValueSource::CommandLine) => Origin::Flag(flag),
@@ -109,7 +109,7 @@ impl Picker {
         self.pick_by(key, given, default, |text| text.parse().map_err(|error: T::Err| error.to_string()))
     }
 
-    /// One of a few words.
+    /// Picks one of a few words.
     pub(super) fn choice<T: Clone + ValueEnum + Serialize>(
         &mut self,
         key: &'static str,
@@ -143,7 +143,7 @@ impl Picker {
         self.pick(key, given, Span(default)).map(|span| span.0)
     }
 
-    /// A length of time that may be absent.
+    /// Picks a duration that may be absent.
     pub(super) fn optional(
         &mut self,
         key: &'static str,
@@ -154,7 +154,7 @@ impl Picker {
         Ok(picked.map(|span| span.0))
     }
 
-    /// A path, whose default has the name of the key.
+    /// Picks a path, whose default has the name of the key.
     pub(super) fn path(
         &mut self,
         key: &'static str,
@@ -165,7 +165,7 @@ impl Picker {
         self.pick(key, Given::flag(flag_name, flag.clone()).file(file.clone()), key.into())
     }
 
-    /// In a variable, with commas in between.
+    /// Picks a list. In a variable, it is separated by commas.
     pub(super) fn list(
         &mut self,
         key: &'static str,
@@ -177,7 +177,7 @@ impl Picker {
         self.pick_by(key, given, Vec::new(), split)
     }
 
-    /// A table, which only the file can say.
+    /// Picks a table, which only the file can contain.
     pub(super) fn time_limits(&mut self, file: Option<BTreeMap<String, Span>>) -> BTreeMap<String, Duration> {
         let origin = if file.is_some() { Origin::File(self.file.clone()) } else { Origin::Default };
         let table = file.unwrap_or_default();
@@ -185,7 +185,7 @@ impl Picker {
         table.into_iter().map(|(task, span)| (task, span.0)).collect()
     }
 
-    /// What is logged. `RUST_LOG` is what programs in Rust listen to, and the others are Graphile's.
+    /// Picks the log filter. `RUST_LOG` is the usual variable of Rust programs; the others are Graphile's.
     pub(super) fn log(&mut self, file: Option<String>) -> String {
         let said = |name: &'static str| {
             let value = env::var(name).ok().filter(|value| !value.is_empty())?;
@@ -202,7 +202,7 @@ impl Picker {
         value
     }
 
-    /// Whether the setting that was picked last is not the default.
+    /// Whether the last picked setting differs from the default.
     pub(super) fn last_is_given(&self) -> bool {
         self.entries.last().is_some_and(|entry| entry.origin != Origin::Default)
     }
@@ -231,7 +231,7 @@ impl Picker {
     }
 
     fn note(&mut self, key: &'static str, value: &impl Serialize, origin: Origin) {
-        // Paths that are no UTF-8 can't be shown as JSON.
+        // Paths that are not UTF-8 can't be shown as JSON.
         let value = serde_json::to_value(value).unwrap_or(Value::Null);
         self.entries.push(Entry { key, value, origin });
     }

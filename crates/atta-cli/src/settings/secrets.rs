@@ -1,10 +1,10 @@
-//! Connection strings, fit to be shown.
+//! Connection strings without secrets, for display.
 
-/// The connection string with every password blotted out: in a URL's user, in its parameters, in key=value pairs.
+/// The connection string with every password masked: in the user part of a URL, in its parameters, in key=value pairs.
 pub(crate) fn without_secrets(text: &str) -> String {
     if let Some((scheme, rest)) = text.split_once("://") {
         let (place, parameters) = match rest.split_once('?') {
-            // What looks like the start of parameters may stand in the password.
+            // What looks like the start of the parameters may be part of the password.
             Some((place, parameters))
                 if !place.contains('@') && parameters.contains('@') && has_password(place) =>
             {
@@ -34,14 +34,14 @@ pub(crate) fn without_secrets(text: &str) -> String {
             _ => text.to_owned(),
         };
     }
-    // A quoted password may contain spaces, so whatever follows one is not shown.
+    // A quoted password may contain spaces, so nothing after it is shown.
     match text.to_ascii_lowercase().find("password") {
         Some(at) => format!("{}password=***", &text[..at]),
         None => text.to_owned(),
     }
 }
 
-/// Whether what comes after the first colon is no port.
+/// Whether the text after the first colon is not a port.
 fn has_password(place: &str) -> bool {
     let port = place.split_once(':').map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
     port.chars().any(|c| !c.is_ascii_digit())

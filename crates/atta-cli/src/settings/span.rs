@@ -1,4 +1,4 @@
-//! Lengths of time as people write them: `50ms`, `2s`, `1h30m`; a bare number is milliseconds.
+//! Durations as users write them: `50ms`, `2s`, `1h30m`; a bare number is in milliseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A length of time in the settings.
+/// A duration in the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 

@@ -1,10 +1,11 @@
-//! Which files of the folder are tasks, and of what kind. Graphile Worker's rules, and hosts for more languages.
+//! Decides which files of the folder are tasks, and of what kind. Follows Graphile Worker's rules, with hosts for more
+//! languages.
 //!
 //! A task's identifier is its path in the folder without the extension, which is everything from the first dot. Names
-//! consist of ASCII letters, digits, `_` and `-`; others are skipped with a warning, but for hidden files and backups. Of several files with one identifier the
-//! first of these is the task: `.js`, `.cjs`, `.mjs` as a hosted task, a file that its owner may execute, then `.ts`,
-//! `.mts`, `.cts`, `.py` and the languages of hosts that the user brings. So whatever Graphile Worker runs as an
-//! executable is one here as well.
+//! consist of ASCII letters, digits, `_` and `-`. Other files are skipped with a warning, or without one if they are
+//! hidden files or backups. If several files have one identifier, the first of these is the task: `.js`, `.cjs`, `.mjs`
+//! as a hosted task, a file that its owner may execute, then `.ts`, `.mts`, `.cts`, `.py` and the languages of hosts
+//! that the user provides. So every file that Graphile Worker runs as an executable is one here as well.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +19,7 @@ use crate::output::Failure;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) identifier: String,
-    /// The file itself: for a symbolic link, what it leads to.
+    /// The file itself: for a symbolic link, its target.
     pub(super) path: PathBuf,
     pub(super) kind: Kind,
 }
@@ -33,15 +34,15 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 struct Candidate {
     path: PathBuf,
-    /// From the first dot on; may be empty.
+    /// Everything from the first dot on; may be empty.
     extension: String,
     is_executable: bool,
 }
 
-/// Where other tools put what they make of tasks or need for them.
+/// Folders of other tools, with files that they make of tasks or need for them.
 const NOT_OURS: [&str; 2] = ["__pycache__", "node_modules"];
 
-/// Reads the folder. Tells the log what is passed over, and why.
+/// Reads the folder. Logs which files are skipped, and why.
 pub(super) fn discover(folder: &Path) -> Result<Vec<Found>, Failure> {
     let shown = folder.display();
     let folder = std::path::absolute(folder)
@@ -65,7 +66,7 @@ fn walk(folder: &Path, prefix: &str, groups: &mut BTreeMap<String, Vec<Candidate
     for entry in fs::read_dir(folder).map_err(failed)? {
         entries.push(entry.map_err(failed)?);
     }
-    // The system gives them in any order.
+    // The system returns them in any order.
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let name = entry.file_name();
@@ -89,7 +90,7 @@ fn walk(folder: &Path, prefix: &str, groups: &mut BTreeMap<String, Vec<Candidate
     Ok(())
 }
 
-/// Hidden files and backups of editors are no tasks, and nobody expects them to be.
+/// Hidden files and backups of editors are not tasks, and nobody expects them to be, so they are not reported.
 fn report_skipped(entry: &fs::DirEntry, kind: &str) {
     let (name, path) = (entry.file_name(), entry.path());
     let name = name.to_string_lossy();
@@ -102,7 +103,7 @@ fn report_skipped(entry: &fs::DirEntry, kind: &str) {
     );
 }
 
-/// Nothing if it is no regular file in the end: a folder behind a link, a socket, a link to nowhere.
+/// None if it is not a regular file in the end: a folder behind a link, a socket, a broken link.
 fn candidate(path: PathBuf, extension: &str, is_link: bool) -> Option<Candidate> {
     let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
     let path = if is_link { fs::canonicalize(&path).ok()? } else { path };
@@ -122,7 +123,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(is_plain)
 }
 
-/// The file of an identifier that is the task.
+/// Chooses which file of an identifier is the task.
 fn choose(identifier: String, files: Vec<Candidate>) -> Option<Found> {
     let mut ways: Vec<(u8, Found)> = files
         .iter()
@@ -131,7 +132,7 @@ fn choose(identifier: String, files: Vec<Candidate>) -> Option<Found> {
             Some((rank, Found { identifier: identifier.clone(), path: file.path.clone(), kind }))
         })
         .collect();
-    // Stable, so files of one rank stay in the order of their names.
+    // A stable sort, so files of one rank stay in the order of their names.
     ways.sort_by_key(|(rank, _)| *rank);
     let mut ways = ways.into_iter().map(|(_, found)| found);
     let Some(chosen) = ways.next() else {
@@ -153,7 +154,7 @@ fn choose(identifier: String, files: Vec<Candidate>) -> Option<Found> {
     Some(chosen)
 }
 
-/// A smaller number goes first.
+/// The rank and kind of a file; the lowest rank is chosen.
 fn way(file: &Candidate) -> Option<(u8, Kind)> {
     let javascript = [".js", ".cjs", ".mjs"].iter().position(|known| *known == file.extension);
     if let Some(position) = javascript {
@@ -165,7 +166,7 @@ fn way(file: &Candidate) -> Option<(u8, Kind)> {
     Runtime::of_extension(&file.extension).map(|runtime| (20, Kind::Hosted(runtime)))
 }
 
-/// TypeScript beside what it was compiled to is not worth a word.
+/// A TypeScript file next to the JavaScript that it was compiled to needs no warning.
 fn is_source_of(source: &Path, compiled: &Path) -> bool {
     let has = |path: &Path, wanted: &[&str]| {
         path.extension().and_then(|extension| extension.to_str()).is_some_and(|it| wanted.contains(&it))

@@ -1,5 +1,5 @@
-//! A task that is a program, started anew for each job, by Graphile Worker's protocol: the job in the environment, the
-//! payload as JSON on standard input, and the exit code for an answer.
+//! A task that is a program, started for each job by Graphile Worker's protocol: the job in environment variables, the
+//! payload as JSON on standard input, and the exit code as the result.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,10 +20,11 @@ use super::guard::{Group, Guard};
 use super::lines::{Tail, read_lines};
 use super::wire;
 
-/// How long the rest of the output may take when the program itself has ended: others may still have its pipes.
+/// How long to read the remaining output after the program itself has ended: other processes may still have its pipes
+/// open.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// A program that is being written can't be started; the one who replaces it is done in a moment.
+/// A program that is being written can't be started; the process that replaces it is done in a moment.
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(25);
 
@@ -34,7 +35,7 @@ pub(super) struct Executable {
     pub(super) guard: Arc<Guard>,
 }
 
-/// Why it was told to end.
+/// Why the program was told to end.
 #[derive(Clone, Copy, Debug)]
 enum Told {
     Not,
@@ -43,7 +44,7 @@ enum Told {
 }
 
 impl Executable {
-    /// Runs it for one job. When the future is dropped, the whole process group is killed.
+    /// Runs the program for one job. When the future is dropped, the whole process group is killed.
     pub(super) async fn run(
         self: Arc<Executable>,
         ctx: WorkerContext,
@@ -87,7 +88,7 @@ impl Executable {
         let (status, told) = ended
             .map_err(|error| TaskError::new(format!("can't wait for {}: {error}", self.path.display())))?;
         if !is_silent {
-            // Whoever still has the pipes after that is ended below.
+            // Processes that still have the pipes open after that are ended below.
             let _ = tokio::time::timeout(LAST_WORDS, &mut talk).await;
         }
         if let Some(group) = group
@@ -110,7 +111,8 @@ impl Executable {
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
-                // No format that the system knows, so a script without its first line: a shell's, by old custom.
+                // The file has no format that the system knows, so it is a script without a first line: by convention,
+                // a shell script.
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
                     let mut shell = Command::new("/bin/sh");
                     shell.arg(&self.path);
@@ -122,7 +124,8 @@ impl Executable {
         command.spawn()
     }
 
-    /// The system says "no such file" of the program that a script's first line names, as if it meant the script.
+    /// If the interpreter in a script's first line does not exist, the system reports "no such file", as if it meant
+    /// the script.
     fn explain(&self, error: &io::Error) -> String {
         let told = format!("can't start {}: {error}", self.path.display());
         let interpreter = first_line(&self.path).and_then(|line| line.strip_prefix("#!").map(str::to_owned));
@@ -164,7 +167,7 @@ impl Executable {
         command
     }
 
-    /// Waits for the end, and sees to it when it does not come by itself.
+    /// Waits for the end of the program, and ends it after the time limit or on request.
     async fn watch(
         &self,
         child: &mut Child,
@@ -200,20 +203,20 @@ impl Executable {
     }
 }
 
-/// With whatever ends it but the line feed.
+/// The first line, without its line feed.
 fn first_line(path: &Path) -> Option<String> {
     let mut start = Vec::new();
-    // As much as the system looks at.
+    // As many bytes as the system reads.
     File::open(path).ok()?.take(256).read_to_end(&mut start).ok()?;
     let line = start.split(|byte| *byte == b'\n').next()?;
     String::from_utf8(line.to_vec()).ok()
 }
 
-/// The payload as Graphile Worker sends it: one object with one member, on one line.
+/// Sends the payload as Graphile Worker does: one object with one member, on one line.
 async fn feed(stdin: Option<ChildStdin>, payload: &str) {
     let Some(mut stdin) = stdin else { return };
     let text = format!("{{\"payload\":{}}}", wire::compact(payload));
-    // A task that does not read it, or not to its end, does not need it.
+    // A task that does not read the payload, or not to its end, does not need it.
     let _ = stdin.write_all(text.as_bytes()).await;
 }
 

@@ -1,8 +1,9 @@
-//! Process groups: every child is the leader of one, so that it can be ended with all that it has started.
+//! Process groups: every child is the leader of one, so that it can be ended together with all processes that it has
+//! started.
 //!
-//! The guard is this very program once more, which waits at the other end of a pipe and knows the groups. The pipe closes
-//! when we end, in whatever way, `kill -9` included; what still runs then is ended by the guard. It sits in a process group
-//! of its own, so that Ctrl-C reaches us and not it.
+//! The guard is another process of this program, which waits at the other end of a pipe and knows the groups. The pipe
+//! closes when we end, in whatever way, including `kill -9`. Then the guard ends the groups that still run. It has a
+//! process group of its own, so that Ctrl-C reaches us and not the guard.
 
 use std::collections::HashSet;
 use std::io::{self, BufRead, Write};
@@ -14,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-/// How often is looked whether a group has ended.
+/// How often to check whether a group has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The word by which this program is started as a guard; after it comes the time between SIGTERM and SIGKILL, in seconds.
+/// The argument that starts this program as a guard; the next one is the time between SIGTERM and SIGKILL, in seconds.
 const WORD: &str = "task-guard";
 
 /// Knows the groups of this process.
@@ -30,7 +31,7 @@ pub(super) struct Guard {
 #[derive(Debug, Default)]
 struct State {
     groups: HashSet<Pid>,
-    /// Started with the first group; without it, only an end that we notice ends the groups.
+    /// Started with the first group. Without it, the groups are ended only if we end in an orderly way.
     process: Option<(Child, ChildStdin)>,
     is_missing: bool,
 }
@@ -40,7 +41,7 @@ impl Guard {
         Guard { kill_after, state: Mutex::default() }
     }
 
-    /// Watches over the group of this leader.
+    /// Registers the group of this leader.
     pub(super) fn watch(self: &Arc<Guard>, leader: Option<u32>) -> Option<Group> {
         let id = i32::try_from(leader?).ok().and_then(Pid::from_raw)?;
         let mut state = self.lock();
@@ -52,11 +53,11 @@ impl Guard {
         Some(Group { id, guard: self.clone() })
     }
 
-    /// Ends by force whatever still runs.
+    /// Kills all groups that still run.
     pub(super) fn end_all(&self) {
         let mut state = self.lock();
         for id in std::mem::take(&mut state.groups) {
-            // It may have ended by itself.
+            // The group may have ended by itself.
             let _ = kill_process_group(id, Signal::KILL);
             state.tell("end", id);
         }
@@ -102,7 +103,7 @@ impl State {
 
     fn tell(&mut self, word: &str, id: Pid) {
         if let Some((_, pipe)) = &mut self.process {
-            // A guard that somebody has killed guards nothing; the groups are still ended by us.
+            // If somebody has killed the guard, the write fails; we still end the groups ourselves.
             let _ = pipe.write_all(format!("{word} {}\n", id.as_raw_nonzero()).as_bytes());
         }
     }
@@ -114,12 +115,12 @@ impl Drop for Guard {
     }
 }
 
-/// This program. Tests of these modules are other programs, and know where it is.
+/// The path of this program. Tests of these modules are other programs, and know its path.
 fn program() -> io::Result<PathBuf> {
     option_env!("CARGO_BIN_EXE_atta").map_or_else(std::env::current_exe, |path| Ok(path.into()))
 }
 
-/// The guard's end of the pipe, if this process was started as one. Says whether it was.
+/// Acts as the guard, if this process was started as one. Returns whether it was.
 pub(super) fn serve() -> bool {
     let mut words = std::env::args().skip(1);
     let (Some(WORD), Some(seconds)) = (words.next().as_deref(), words.next()) else { return false };
@@ -138,7 +139,7 @@ pub(super) fn serve() -> bool {
 }
 
 fn end_groups(mut groups: HashSet<Pid>, kill_after: Duration) {
-    // One that has gone already is as good.
+    // An error means that the group has already ended.
     let tell = |groups: &HashSet<Pid>, signal| {
         groups.iter().for_each(|id| kill_process_group(*id, signal).unwrap_or_default());
     };
@@ -151,7 +152,7 @@ fn end_groups(mut groups: HashSet<Pid>, kill_after: Duration) {
     tell(&groups, Signal::KILL);
 }
 
-/// A child and all that it has started. Killed with this value, unless it has ended.
+/// A child and all processes that it has started. They are killed when this value is dropped, unless they have ended.
 #[derive(Debug)]
 pub(super) struct Group {
     id: Pid,
@@ -160,11 +161,12 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn signal(&self, signal: Signal) {
-        // Gone already is as good.
+        // An error means that the group has already ended.
         let _ = kill_process_group(self.id, signal);
     }
 
-    /// What the leader left running: SIGTERM, and after a while SIGKILL. Says whether there was anything.
+    /// Ends the processes that the leader left running: SIGTERM, and after a while SIGKILL. Returns whether there were
+    /// any.
     pub(super) async fn end(self, kill_after: Duration) -> bool {
         if !self.is_alive() {
             return false;
@@ -175,7 +177,7 @@ impl Group {
             tokio::time::sleep(LOOK).await;
         }
         true
-        // Dropping it does the rest.
+        // Dropping `self` kills the rest.
     }
 
     fn is_alive(&self) -> bool {

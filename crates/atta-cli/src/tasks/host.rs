@@ -1,20 +1,20 @@
 //! A host: a process that has loaded the tasks of its language and runs many jobs at a time.
 //!
-//! It is started once and stays. We exchange messages with it over a socket that it finds as its file descriptor 3 (`wire.rs`
-//! has them); what it writes to its standard output and error goes to the log. When we die, the socket closes, and it ends by
-//! itself.
+//! It is started once and stays. We exchange messages with it over a socket that it has as its file descriptor 3
+//! (`wire.rs` has the messages). Its standard output and error go to the log. When we die, the socket closes, and the
+//! host ends by itself.
 //!
-//! The host is ready when it has loaded its tasks and has said so. Until then, and after its death, its tasks are paused: the
-//! worker claims none of their jobs. A task that could not be loaded stays paused. When the process dies, the jobs that it was
-//! running fail. Jobs that it had not been sent are returned, and so are jobs that are known not to have begun; that costs
-//! them no attempt. The process is started again after a pause that grows.
+//! The host is ready when it has loaded its tasks and has reported that. Until then, and after its death, its tasks are
+//! paused: the worker claims none of their jobs. A task that could not be loaded stays paused. When the process dies,
+//! the jobs that it was running fail. Jobs that had not been sent to it are returned, and so are jobs that are known
+//! not to have started; that costs them no attempt. The process is started again after a pause that grows.
 //!
-//! A run that was given up (time limit, abort, death of the host) does not begin later. One that was not sent is forgotten
-//! here. One that was sent is aborted, and the host leaves it out if it has not begun; before a time limit is reported, the
-//! host has acknowledged that or is killed.
+//! A run that was given up (time limit, abort, death of the host) does not start later. If it was not sent, it is
+//! discarded here. If it was sent, it is aborted, and the host drops it if it has not started. Before a time limit is
+//! reported, the host has acknowledged the abort or is killed.
 //!
-//! [`Host`] is the side that jobs see. The life of one process is in `host/life.rs`, what is known of it in
-//! `host/state.rs`, and `host/supervise.rs` starts the next one.
+//! [`Host`] is the interface for jobs. `host/life.rs` runs one process, `host/state.rs` has its state, and
+//! `host/supervise.rs` starts the next one.
 
 mod life;
 mod state;
@@ -38,16 +38,17 @@ use super::wire::{self, FailedItem};
 use state::{Begun, State};
 use supervise::{Load, Phase, supervise};
 
-/// How long a run whose time limit is over is waited for, if it does not end at once: it may heed the abort signal.
+/// How long to wait for a run after its time limit, if it does not end at once: it may obey the abort signal.
 const TO_HEED: Duration = Duration::from_secs(1);
 
-/// How often is checked whether a ping was answered.
+/// How often to check whether a ping was answered.
 const CHECK: Duration = Duration::from_millis(20);
 
-/// Runs that go on although they were given up. With more of them the host is killed: each may keep a thread.
+/// The largest number of runs that continue although they were given up. With more of them the host is killed, since
+/// each may keep a thread busy.
 const MOST_LOST: usize = 256;
 
-/// The jobs' side of a host.
+/// The interface of a host for jobs.
 pub(super) struct Host {
     shared: Arc<Shared>,
     supervisor: Mutex<Option<JoinHandle<()>>>,
@@ -61,16 +62,16 @@ struct Shared {
     schema: String,
     kill_after: Duration,
     guard: Arc<Guard>,
-    /// Whether the host itself logs that its first start fails, or that tasks can't be loaded: otherwise somebody waits for
-    /// [`Host::loaded`] and reports it.
+    /// Whether the host itself logs that its first start failed, or that tasks can't be loaded. Otherwise a caller of
+    /// [`Host::loaded`] reports it.
     logs_first_load: bool,
     paused: PausedTasks,
     state: Mutex<State>,
-    /// There is something to send.
+    /// Signals that there are messages to send.
     outgoing: Notify,
-    /// Somebody has condemned the process.
+    /// Signals that the process must be killed.
     condemned: Notify,
-    /// The last start failed, and this one may fail in the same way: what it prints is not worth a line.
+    /// The last start failed, and this one may fail in the same way: its output is not logged again.
     is_repeating: AtomicBool,
     load: watch::Sender<Load>,
     closing: CancellationToken,
@@ -90,14 +91,14 @@ struct Acquaintance {
 enum Answer {
     Done,
     Failed(Refusal),
-    /// The task has not begun, and will not.
+    /// The task has not started, and will not.
     NotBegun,
 }
 
 #[derive(Debug)]
 struct Refusal {
     error: String,
-    /// If only these failed.
+    /// Set if only these items failed.
     items: Option<Vec<FailedItem>>,
 }
 
@@ -130,7 +131,7 @@ impl Host {
         Host { shared: Arc::new(shared), supervisor: Mutex::default() }
     }
 
-    /// Pauses the tasks, and starts the process, and whoever starts it again, unless that was done.
+    /// Pauses the tasks, and starts the process and its supervisor, unless that was done before.
     pub(super) fn start(&self) {
         let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
         if supervisor.is_none() && !self.shared.closing.is_cancelled() {
@@ -139,8 +140,8 @@ impl Host {
         }
     }
 
-    /// Waits until the process is ready, or has failed to become so. Returns what could not be loaded: each task, or the host
-    /// itself.
+    /// Waits until the process is ready, or has failed to become so. Returns what could not be loaded: the tasks, or
+    /// the host itself.
     pub(super) async fn loaded(&self) -> Vec<String> {
         let (load, name) = (self.settled().await, &self.shared.program.name);
         match load.phase {
@@ -172,21 +173,21 @@ impl Host {
     async fn settled(&self) -> Load {
         let mut load = self.shared.load.subscribe();
         let settled = load.wait_for(|load| load.phase != Phase::Starting).await;
-        // Its sender lives as long as this value.
+        // The sender lives as long as this value.
         settled.map(|load| load.clone()).unwrap_or_default()
     }
 
-    /// Ends the process, and waits for that.
+    /// Ends the process, and waits for its end.
     pub(super) async fn close(&self) {
         self.shared.closing.cancel();
         let supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(supervisor) = supervisor {
-            // Panicked or not, it has gone.
+            // Panicked or not, the supervisor has ended.
             let _ = supervisor.await;
         }
     }
 
-    /// Runs one job. When the future is dropped, the task is told to abort, and its answer no longer counts.
+    /// Runs one job. When the future is dropped, the task is told to abort, and its result is ignored.
     pub(super) async fn run(
         self: Arc<Host>,
         ctx: WorkerContext,
@@ -194,7 +195,7 @@ impl Host {
     ) -> Result<(), TaskError> {
         let shared = &self.shared;
         shared.get_to_know(&ctx);
-        // Its tasks are paused then, so this is a job that was claimed just before.
+        // If the process is not ready, its tasks are paused, so this job was claimed just before.
         let Some(mut run) = shared.begin(ctx.job(), limit.is_some()) else { return Err(not_begun()) };
         let answer = match limit {
             None => run.answer().await,
@@ -213,7 +214,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // In case nobody closed it.
+        // In case nobody called `close`.
         self.shared.closing.cancel();
     }
 }
@@ -222,7 +223,7 @@ fn not_begun() -> TaskError {
     TaskError::new("the host of the task is not ready").return_job()
 }
 
-/// A run that a host was sent or will be.
+/// A run that was sent to a host, or will be.
 struct Run<'a> {
     number: u64,
     shared: &'a Shared,
@@ -253,7 +254,7 @@ impl Refusal {
         Refusal { error: error.into(), items: None }
     }
 
-    /// Of a batch, only the items that failed are tried again, to the letter.
+    /// Of a batch, only the failed items are retried, with their exact text.
     fn into_error(self, job: &Job) -> TaskError {
         let Some(failed) = self.items else { return TaskError::new(self.error) };
         let lines: Vec<&str> = failed.iter().map(|item| item.error.as_str()).collect();
@@ -269,7 +270,7 @@ impl Refusal {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held.
+        // No code panics while it holds this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -279,7 +280,7 @@ impl Shared {
         }
         let (id, utils) = (ctx.worker_id().to_owned(), ctx.utils().clone());
         let cancel = ctx.cancellation_token().clone();
-        // Another job may have been faster. Either way it is known from here on, before a run is sent.
+        // Another job may have set it first. In both cases it is set from here on, before a run is sent.
         let _ = self.worker.set(Acquaintance { id, utils, cancel });
     }
 
@@ -291,8 +292,8 @@ impl Shared {
         Some(Run { number, shared: self, receiver, begun, is_over: false })
     }
 
-    /// The answer, unless the time limit is over before. The limit counts from the start of the task. A run that does not
-    /// begin for as long waits for something that blocks the host: if the host does not answer at all, it is killed.
+    /// The result, unless the time limit ends first. The limit counts from the start of the task. If a run does not
+    /// start for that long, something blocks the host: if the host does not answer at all, it is killed.
     async fn answer_within(&self, run: &mut Run<'_>, limit: Duration) -> Option<Answer> {
         loop {
             let begun = run.begun.clone();
@@ -306,7 +307,8 @@ impl Shared {
         tokio::time::timeout(limit, run.answer()).await.ok()
     }
 
-    /// Tells a run whose time is over to end. If it does not, the host has to acknowledge that it was told, or is killed.
+    /// Aborts a run whose time limit is over. If the run does not end, the host must acknowledge the abort, or is
+    /// killed.
     async fn stop_late_run(&self, mut run: Run<'_>, limit: Duration) -> TaskError {
         wire::abort(&mut self.lock().words, run.number);
         self.outgoing.notify_one();
@@ -320,7 +322,7 @@ impl Shared {
         TaskError::new(format!("the time limit of {limit:?} is over"))
     }
 
-    /// Kills the host if it does not answer: other jobs wait behind the one that blocks it.
+    /// Kills the host if it does not answer a ping: other jobs wait behind the one that blocks it.
     async fn kill_if_blocked(&self, run: u64) {
         let Some(ping) = self.lock().ping(run) else { return };
         self.outgoing.notify_one();

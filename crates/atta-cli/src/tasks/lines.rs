@@ -1,29 +1,29 @@
-//! What a process writes, line by line into the log, in bounded memory.
+//! Logs the output of a process line by line, in bounded memory.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The longest line that is kept; the rest of it is only counted.
+/// The longest part of a line that is kept; the rest is only counted.
 const LONGEST_LINE: usize = 8 * 1024;
 
-/// How much is read at a time.
+/// How many bytes are read at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// How much of the end is kept for an error.
+/// How much of the end of the output is kept for an error.
 const TAIL_LINES: usize = 20;
 const TAIL_BYTES: usize = 4 * 1024;
 
-/// Gives each line of `source` to `each`, until its end. Bytes that are no UTF-8 are replaced.
+/// Passes each line of `source` to `each`, until its end. Bytes that are not UTF-8 are replaced.
 ///
-/// Cancel safe but for the line that has begun, which is lost.
+/// Cancel safe, except that a line that has begun is lost.
 pub(super) async fn read_lines(mut source: impl AsyncRead + Unpin, mut each: impl FnMut(&str)) {
     let mut cutter = Cutter::default();
     let mut chunk = vec![0; CHUNK];
     loop {
         match source.read(&mut chunk).await {
-            // A pipe that can't be read has nothing more to say.
+            // A pipe that can't be read counts as ended.
             Ok(0) | Err(_) => break,
             Ok(count) => cutter.cut(&chunk[..count], &mut each),
         }
@@ -35,7 +35,7 @@ pub(super) async fn read_lines(mut source: impl AsyncRead + Unpin, mut each: imp
 #[derive(Default)]
 struct Cutter {
     line: Vec<u8>,
-    /// Bytes of the line that were not kept.
+    /// How many bytes of the line were not kept.
     left_out: usize,
 }
 
@@ -94,7 +94,7 @@ impl Tail {
         }
     }
 
-    /// All of it, or nothing if nothing was written.
+    /// All kept lines, or none if nothing was written.
     pub(super) fn text(&self) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let lines: Vec<&str> = lines.0.iter().map(String::as_str).collect();

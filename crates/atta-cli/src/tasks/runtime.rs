@@ -11,7 +11,7 @@ use crate::output::Failure;
 pub(super) enum Runtime {
     Node,
     Python,
-    /// One that the user brings: its extension, and the words of `ATTA_HOST_<EXTENSION>`.
+    /// A host that the user provides: its extension, and the words of `ATTA_HOST_<EXTENSION>`.
     Other {
         extension: String,
         words: Vec<String>,
@@ -21,11 +21,11 @@ pub(super) enum Runtime {
 /// How a host is started.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
-    /// What messages call it.
+    /// Its name in messages.
     pub(super) name: String,
     pub(super) path: PathBuf,
     pub(super) arguments: Vec<String>,
-    /// Handed over in the environment variable `ATTA_HOST_SCRIPT`, so that the list of processes stays readable.
+    /// Passed in the environment variable `ATTA_HOST_SCRIPT`, so that the list of processes stays readable.
     pub(super) script: Option<&'static str>,
 }
 
@@ -53,7 +53,7 @@ impl Runtime {
         (!words.is_empty()).then(|| Runtime::Other { extension: extension.to_owned(), words })
     }
 
-    /// The program, if it is on this machine.
+    /// The program, if it is installed on this machine.
     pub(super) fn program(&self) -> Result<Program, Failure> {
         match self {
             Runtime::Node => Ok(Program {
@@ -97,7 +97,7 @@ fn find(variable: &str, names: &[&str], language: &str) -> Result<PathBuf, Failu
     })
 }
 
-/// As a shell would find it.
+/// Finds a program as a shell would.
 fn on_path(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return std::path::absolute(program).ok().filter(|path| can_run(path));

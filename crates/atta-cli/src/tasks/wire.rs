@@ -1,4 +1,4 @@
-//! The words between worker and host: one JSON object a line, as docs/hosts.md has them.
+//! The messages between worker and host: one JSON object per line, as docs/hosts.md describes them.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The version that the first line to a host names.
+/// The protocol version in the first line to a host.
 const VERSION: u32 = 1;
 
 /// The first line to a host.
@@ -26,7 +26,7 @@ pub(super) struct HostedTask<'a> {
     pub(super) path: std::borrow::Cow<'a, str>,
 }
 
-/// A job, without what is as it usually is. Times are microseconds since 1970.
+/// A job, without members that have their usual value. Times are in microseconds since 1970.
 #[derive(Serialize)]
 struct JobWords<'a> {
     id: IdWord,
@@ -61,7 +61,7 @@ struct JobWords<'a> {
     locked_by: Option<&'a str>,
 }
 
-/// An id as text, since not every language has integers of 64 bits.
+/// An id as text, since not every language has 64-bit integers.
 struct IdWord(i64);
 
 impl Serialize for IdWord {
@@ -107,7 +107,7 @@ impl<'a> JobWords<'a> {
         }
     }
 
-    /// A job that was added: what a host can't know of it is said as well.
+    /// A job that was added, including the members that a host can't know.
     fn of_added(job: &'a Job) -> JobWords<'a> {
         JobWords {
             task_identifier: Some(job.task_identifier()),
@@ -118,7 +118,7 @@ impl<'a> JobWords<'a> {
     }
 }
 
-/// Writing to a Vec can't fail, and none of our words has a map with keys that are no text.
+/// Writing to a Vec can't fail, and none of our messages has a map with keys that are not text.
 const WRITTEN: &str = "these words can be written as JSON";
 
 /// `{"hello":1,…}`
@@ -134,8 +134,8 @@ pub(super) fn hello(hello: &Hello) -> Vec<u8> {
     line
 }
 
-/// `{"run":…}`, for each job: so it is put together by hand, and the payload's text goes through as it is.
-/// With `reports_start` the host reports when the task begins.
+/// `{"run":…}`, for each job: so it is put together by hand, and the payload's text is passed on unchanged. With
+/// `reports_start` the host reports when the task starts.
 pub(super) fn run(run: u64, job: &Job, reports_start: bool) -> Vec<u8> {
     let out = &mut Vec::with_capacity(job.payload_json().len() + 128);
     write!(out, "{{\"run\":{run},\"task\":").expect(WRITTEN);
@@ -163,7 +163,7 @@ pub(super) fn worker(out: &mut Vec<u8>, id: &str) {
     writeln!(out, "{}", serde_json::json!({ "worker": id })).expect(WRITTEN);
 }
 
-/// `{"ping":…,"run":…}`: does what this run needs still work?
+/// `{"ping":…,"run":…}`: asks whether the parts of the host that this run needs still work.
 pub(super) fn ping(out: &mut Vec<u8>, number: u64, run: u64) {
     writeln!(out, "{{\"ping\":{number},\"run\":{run}}}").expect(WRITTEN);
 }
@@ -182,7 +182,7 @@ impl<T: Into<String>> From<T> for AddError {
     }
 }
 
-/// `{"reply":…}`: the jobs that were added, or why not.
+/// `{"reply":…}`: the jobs that were added, or why they were not.
 pub(super) fn reply(call: u64, result: Result<Vec<Job>, AddError>) -> Vec<u8> {
     let mut out = Vec::new();
     match result {
@@ -208,7 +208,7 @@ pub(super) fn reply(call: u64, result: Result<Vec<Job>, AddError>) -> Vec<u8> {
     out
 }
 
-/// JSON has no line breaks within strings, so those between its parts can be spaces.
+/// JSON strings contain no line breaks, so line breaks between its parts can become spaces.
 fn one_line(out: &mut Vec<u8>, json: &str) {
     let from = out.len();
     out.extend_from_slice(json.as_bytes());
@@ -219,7 +219,7 @@ fn one_line(out: &mut Vec<u8>, json: &str) {
     }
 }
 
-/// JSON without the space between its parts.
+/// JSON without the white space between its parts.
 pub(super) fn compact(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let (mut in_string, mut is_escaped) = (false, false);
@@ -236,31 +236,31 @@ pub(super) fn compact(json: &str) -> String {
     out
 }
 
-/// A line from a host: whatever it contains, the rest is left out.
+/// A line from a host. Unknown members are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Said {
-    /// The host is there: what it calls itself.
+    /// The host is ready; its name and version.
     pub(super) ready: Option<String>,
-    /// With `ready`: it reports the start of a run that asks for it.
+    /// With `ready`: the host reports the start of runs that request it.
     pub(super) reports_start: bool,
     /// A task that could not be loaded; with `error`.
     pub(super) unloaded: Option<String>,
-    /// Runs whose tasks begin now.
+    /// Runs whose tasks start now.
     pub(super) started: Option<Vec<u64>>,
-    /// Runs that have ended well.
+    /// Runs that succeeded.
     pub(super) done: Option<Vec<u64>>,
-    /// A run that has not; with `error`, or with `items`.
+    /// A run that failed; with `error`, or with `items`.
     pub(super) failed: Option<u64>,
     pub(super) error: Option<String>,
     /// The items of a batch that failed.
     pub(super) items: Option<Vec<FailedItem>>,
-    /// A level; with `message`, and maybe `run` and `meta`.
+    /// A log level; with `message`, and optionally `run` and `meta`.
     pub(super) log: Option<String>,
     pub(super) message: Option<String>,
     pub(super) run: Option<u64>,
     pub(super) meta: Option<Box<RawValue>>,
-    /// The number of a call that wants a reply; with `add`.
+    /// The number of a call that expects a reply; with `add`.
     pub(super) call: Option<u64>,
     pub(super) add: Option<Box<RawValue>>,
     pub(super) preserve_run_at: bool,
@@ -268,19 +268,19 @@ pub(super) struct Said {
     pub(super) pong: Option<serde_json::Value>,
 }
 
-/// What a line says. A word that somebody waits for is understood as far as that: if the rest of it is not as it should
-/// be, the rest is an error.
+/// Parses a line. If somebody waits for a message and only a part of it is valid, that part is used, and the rest
+/// becomes an error.
 pub(super) fn said(line: &[u8]) -> serde_json::Result<Said> {
     let error = match serde_json::from_slice(line) {
         Ok(said) => return Ok(said),
         Err(error) => error,
     };
-    // A text that was cut between the halves of a surrogate pair, say.
+    // For example, a text may have been cut between the halves of a surrogate pair.
     let mended = without_half_pairs(&String::from_utf8_lossy(line));
     if let Ok(said) = serde_json::from_str(&mended) {
         return Ok(said);
     }
-    // As good as none: the error tells.
+    // If this fails too, the first error is returned.
     let awaited: Awaited = serde_json::from_str(&mended).unwrap_or_default();
     if awaited.failed.is_none() && awaited.call.is_none() {
         return Err(error);
@@ -289,7 +289,7 @@ pub(super) fn said(line: &[u8]) -> serde_json::Result<Said> {
     Ok(Said { failed: awaited.failed, call: awaited.call, error: Some(error), ..Said::default() })
 }
 
-/// The words that somebody waits for.
+/// The messages that somebody waits for.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Awaited {
@@ -297,8 +297,8 @@ struct Awaited {
     call: Option<u64>,
 }
 
-/// JSON with \ufffd for every half of a surrogate pair that lacks the other: JavaScript and Python have such texts, and
-/// say them.
+/// JSON with \ufffd in place of every unpaired half of a surrogate pair: strings in JavaScript and Python can contain
+/// these, and hosts send them.
 fn without_half_pairs(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
@@ -342,7 +342,7 @@ pub(super) struct FailedItem {
     pub(super) error: String,
 }
 
-/// A job to add, under JavaScript's names or SQL's.
+/// A job to add, with JavaScript's names or SQL's.
 #[derive(Deserialize)]
 struct Add {
     identifier: String,

@@ -1,13 +1,14 @@
--- Adds many jobs, or changes those that have their keys. Returns them all, in the order of the specs.
+-- Adds many jobs, or changes existing jobs that have their keys. Returns them all, in the order of the specs.
 --
--- Keys are taken one by one in their own order, by the insert itself: whoever meets a key that another transaction
--- holds waits there, so that two batches can't wait for each other. A key whose job is running or permanently failed
--- is met, and thereby locked, without being written; that job then gives up its key, and the insert is repeated.
--- No claim can come between the two, so no add is lost, whatever a worker does at the same time.
+-- Keys are inserted one by one in their sort order. The insert waits for a key that another transaction holds, and
+-- because of the order two batches can't wait for each other. If the job that has the key is running or permanently
+-- failed, the insert locks it without changing it; then that job loses its key, and the insert is repeated. No claim
+-- can happen between the two, so no add is lost, whatever a worker does at the same time.
 --
--- Functions are named with their schema, here and in the other files: a better matching function of that name in a schema
--- of the caller's search_path would be called instead, with the caller's rights. So would an operator. Those without a
--- schema here are found in pg_catalog with exactly these types, which no other can beat.
+-- Functions are named with their schema, here and in the other files. Otherwise a better matching function of that name
+-- in a schema of the caller's search_path would be called instead, with the caller's rights. The same is true of
+-- operators. Those without a schema here are found in pg_catalog with exactly these types, and no other can match
+-- better.
 create or replace function {schema}.add_jobs(
   specs {schema}.job_spec[],
   job_key_preserve_run_at boolean default false

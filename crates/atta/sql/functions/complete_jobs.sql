@@ -1,5 +1,6 @@
--- Deletes these jobs as if they had succeeded, except the ones that a worker is at. Returns the deleted ones.
--- Rows are locked in the order of their ids, here and in its two siblings, so that such calls never deadlock.
+-- Deletes these jobs as if they had succeeded. Running jobs are skipped. Returns the deleted jobs.
+-- This function, permanently_fail_jobs and reschedule_jobs lock rows in the order of their ids, so that such calls
+-- never deadlock.
 create or replace function {schema}.complete_jobs(job_ids bigint[])
 returns setof {schema}._private_jobs
 as $atta$

@@ -1,4 +1,4 @@
--- Frees all jobs and queues that these workers hold. Only for workers that are known to be gone.
+-- Frees all jobs and queues that these workers have locked. Only for workers that are known to be gone.
 create or replace function {schema}.force_unlock_workers(worker_ids text[])
 returns void
 as $atta$

@@ -1,4 +1,4 @@
--- Uses up all attempts of these jobs, except the ones that a worker is at. Returns the changed ones.
+-- Uses up all attempts of these jobs. Running jobs are skipped. Returns the changed jobs.
 create or replace function {schema}.permanently_fail_jobs(job_ids bigint[], error_message text default null)
 returns setof {schema}._private_jobs
 as $atta$

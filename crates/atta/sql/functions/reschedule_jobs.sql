@@ -1,5 +1,5 @@
--- Changes when, how urgently and how often these jobs run, except the ones that a worker is at; null leaves a value
--- as it is. Returns the changed ones.
+-- Changes when, with which priority and how often these jobs run. Running jobs are skipped. An argument that is null
+-- leaves its value as it is. Returns the changed jobs.
 create or replace function {schema}.reschedule_jobs(
   job_ids bigint[],
   run_at timestamptz default null,

@@ -1,8 +1,9 @@
--- The first of our own revisions. Also puts back what was dropped of it. Its indexes are in the folder indexes.
+-- The first of our own revisions. Also creates again those of its tables that were dropped. Its indexes are in the
+-- folder indexes.
 insert into {schema}._atta_migrations (id, breaking) values (1, false) on conflict do nothing;
 
--- The registered workers: who and where they are, their last heartbeat, and how long they may go without one. A worker that
--- was declared dead keeps its row until nothing that it had locked is left to recover.
+-- The registered workers: their ids, where they run, their last heartbeats, and how long they may go without one. A
+-- worker that was declared dead keeps its row until all of its locks are recovered.
 create table if not exists {schema}._atta_workers (
   id text not null,
   host text not null,
@@ -18,7 +19,7 @@ create table if not exists {schema}._atta_workers (
 );
 alter table {schema}._atta_workers enable row level security;
 
--- Workers that were declared dead, and when: two within five minutes put the fleet under suspicion.
+-- Workers that were declared dead, and when. After two within five minutes, workers hold no jobs.
 create table if not exists {schema}._atta_deaths (
   worker_id text not null,
   found_at timestamptz not null default pg_catalog.now(),
@@ -27,8 +28,8 @@ create table if not exists {schema}._atta_deaths (
 );
 alter table {schema}._atta_deaths enable row level security;
 
--- How often a job's worker died while it had the job, and the last of those workers in words. Not an attempt: a job that
--- never failed is not retired by deploys that kill workers.
+-- How often a worker died while it had a job, and a description of the last of those workers. This is not an attempt: a
+-- job that never failed must not use up its attempts because deployments kill workers.
 create table if not exists {schema}._atta_crashes (
   job_id bigint not null,
   crashes integer not null,

@@ -1,4 +1,4 @@
--- Our own revisions, apart from Graphile's: an id of ours in its table would make it skip its own.
+-- Our own revisions, separate from Graphile's: one of our ids in its table would make Graphile skip its own revision.
 create table {schema}._atta_migrations (
   id integer not null,
   ts timestamptz not null default pg_catalog.now(),

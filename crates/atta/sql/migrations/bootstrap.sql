@@ -1,4 +1,4 @@
--- The table that says which of Graphile's revisions a schema has. Also mends one from before `breaking` existed.
+-- The table that records which of Graphile's revisions a schema has. Also adds the column `breaking` to an older table.
 create table if not exists {schema}.migrations (
   id integer not null,
   ts timestamptz not null default pg_catalog.now(),

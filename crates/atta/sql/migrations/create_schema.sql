@@ -1,2 +1,2 @@
--- Apart from bootstrap.sql, because `if not exists` too asks for CREATE on the database when the schema is there.
+-- Separate from bootstrap.sql, because even `if not exists` needs CREATE on the database when the schema exists.
 create schema {schema};

@@ -1,6 +1,6 @@
--- From revisions 1 to 10, second part: the jobs move into the new tables, under their old ids; then the old tables go.
--- Counters were integers: what a smallint can't hold becomes the nearest that it can, and stays on its side of
--- max_attempts. Locks are older than four hours here, so nobody holds them any more.
+-- From revisions 1 to 10, second part: copies the jobs into the new tables, with their old ids, then drops the old
+-- tables. Counters were integers: a value that does not fit into a smallint becomes the nearest one that does, and
+-- stays on the same side of max_attempts. All locks are older than four hours here, so no worker holds them any more.
 insert into {schema}._private_tasks (identifier)
 select distinct job.task_identifier
 from {schema}.jobs as job
@@ -40,7 +40,7 @@ join {schema}._private_tasks as task on task.identifier = job.task_identifier
 left join {schema}._private_job_queues as queue on queue.queue_name = job.queue_name
 order by job.id;
 
--- An id that was given out is never given out again, even if its job is long done.
+-- An id that was assigned once is never assigned again, even if its job completed long ago.
 select pg_catalog.setval('{schema_in_text}.jobs_id_seq1', sequence.last_value, sequence.is_called)
 from {schema}.jobs_id_seq as sequence;
 

@@ -1,5 +1,6 @@
--- From revisions 1 to 10, first part: the old tables step aside, with every column that a later one has.
--- A job that is being worked on must not be moved away under its worker: then nothing is done at all.
+-- From revisions 1 to 10, first part: adds the columns of later revisions to the old table of jobs, and drops the old
+-- functions. A running job must not be moved while its worker runs it: if there is one, the migration fails and changes
+-- nothing.
 lock table {schema}.jobs, {schema}.job_queues in access exclusive mode;
 
 alter table {schema}.jobs add column if not exists key text;
@@ -29,7 +30,7 @@ begin
 end
 $atta$;
 
--- All of the old functions: the trigger functions go with their triggers.
+-- Drops all of the old functions, after the triggers that use them.
 do $atta$
 declare
   old record;

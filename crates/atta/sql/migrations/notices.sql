@@ -1,4 +1,4 @@
--- Workers that can't go on with a breaking revision hear of it at commit, and stop.
+-- Notifies workers at commit. Those that can't work with a breaking revision stop.
 select pg_catalog.pg_notify(
   'worker:migrate',
   pg_catalog.json_build_object('migrationNumber', migration.id, 'breaking', migration.breaking)::text

@@ -1,5 +1,5 @@
 -- From revisions 11 to 15: the tables are the newest ones under their older, public names.
--- The functions of then go, since their results or arguments have other types; the new ones follow.
+-- The old functions are dropped, since their results or arguments have other types; the new ones follow.
 do $atta$
 declare
   old record;

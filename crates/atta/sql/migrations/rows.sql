@@ -1,4 +1,4 @@
--- The rows come first: whoever migrates at the same time stops at them.
+-- The rows are inserted first: a migration that runs at the same time waits for them.
 insert into {schema}.migrations (id, breaking)
 select revision, revision in (1, 3, 11, 13, 14, 16, 19)
 from pg_catalog.generate_series(

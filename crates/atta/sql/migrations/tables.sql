@@ -1,5 +1,5 @@
--- Graphile's tables and type as of revision 20, for a schema without any, and under legacy_copy.sql.
--- The names ending in 1 are those that Graphile's own revisions lead to.
+-- Graphile's tables and type as of revision 20, for a schema without any, and for legacy_copy.sql.
+-- The names that end in 1 are the ones that Graphile's own revisions produce.
 create table {schema}._private_tasks (
   id integer not null generated always as identity (sequence name {schema}.tasks_id_seq),
   identifier text not null,
@@ -53,7 +53,7 @@ create index jobs_no_queue_index
   include (id, task_id)
   where is_available = true and job_queue_id is null;
 
--- legacy_prepare.sql may have brought this one along.
+-- legacy_prepare.sql may already have renamed an old table to this name.
 create table if not exists {schema}._private_known_crontabs (
   identifier text not null,
   known_since timestamptz not null,

@@ -1,9 +1,9 @@
--- Adds one job by the SQL function, and gives it back as JSON text. Not for the mode unsafe_dedupe where the tables can be
--- read: see add_job_deduped.sql.
--- $1 the job as a JSON object. Its payload is a string with JSON in it, and so keeps its text: what is taken out of JSON
--- as JSON may have neither \u0000 nor half of a surrogate pair anywhere in it.
--- Locks and indexes: those of the function. The names are those that were asked for: a job that had the key has them now.
--- Needs no right on the tables, if the function does not.
+-- Adds one job by the SQL function, and returns it as JSON text. If the tables can be read, the mode unsafe_dedupe uses
+-- add_job_deduped.sql instead.
+-- $1 the job as a JSON object. Its payload is a string that contains JSON, so that its text is kept: JSON that is
+-- extracted as JSON must not contain \u0000 or half of a surrogate pair anywhere.
+-- Locks and indexes: those of the function. The task and queue names are the requested ones: an existing job with the
+-- key has them now. Needs no privilege on the tables, if the function needs none.
 select
   {job_json}
 from pg_catalog.json_to_record($1::text::json) as spec (

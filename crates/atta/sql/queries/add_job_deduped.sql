@@ -1,8 +1,8 @@
--- Adds one job in the mode unsafe_dedupe by the SQL function, and gives back the one that there is, as JSON text: it may
--- be of another task, or in another queue, than the one that was to be added.
--- $1 the job as a JSON object, its payload as a string with JSON in it: see add_job.sql.
--- Locks and indexes: those of the function. What the function creates is not yet visible out here, so a name that is
--- not found is the one that was asked for.
+-- Adds one job in the mode unsafe_dedupe by the SQL function, and returns the job that then has the key, as JSON text:
+-- it may have another task or queue than the one that was to be added.
+-- $1 the job as a JSON object, its payload as a string that contains JSON: see add_job.sql.
+-- Locks and indexes: those of the function. Rows that the function creates are not yet visible to this statement, so a
+-- name that is not found is the requested one.
 select
   {job_json}
 from pg_catalog.json_to_record($1::text::json) as spec (

@@ -1,6 +1,6 @@
--- Adds many jobs by the SQL function, and gives them back as JSON text, in the order of the list.
+-- Adds many jobs by the SQL function, and returns them as JSON text, in the order of the list.
 -- $1 an object: jobs, an array of objects as in add_job.sql, and preserve_run_at, a boolean.
--- Locks and indexes: those of the function. The names are the caller's: it knows them by the order.
+-- Locks and indexes: those of the function. Does not return names: the caller knows them by the order.
 select
   {job_json}
 from {schema}.add_jobs(

@@ -1,10 +1,11 @@
--- Completes jobs, some of them in queues: deletes those whose claims still stand, and frees their queues. Never waits for a
--- row. $1 the worker; arrays with an entry per job: $2 ids, $3 when each was claimed, $4 their queues, or nulls.
--- Returns the id of each job that was written, with true, and of each that was not because another transaction keeps it or
--- its queue locked, with false. The claims of the other jobs are lost; their queues are freed as well. Locks the jobs and
--- their queues; primary keys.
--- Finds rows by lists of their ids, and has no join of tables: a plan that was made while the tables were almost empty must not
--- read all of them later.
+-- Completes jobs, some of them in queues: deletes those whose claims are still valid, and frees their queues. Never
+-- waits for a row. $1 the worker; arrays with an entry per job: $2 ids, $3 when each was claimed, $4 their queues, or
+-- nulls.
+-- Returns the id of each job that was deleted, with true, and the id of each job that was not because another
+-- transaction keeps it or its queue locked, with false. The claims of the other jobs are lost; their queues are freed
+-- as well. Locks the jobs and their queues; primary keys.
+-- Finds rows by lists of their ids and joins no tables: otherwise a plan that PostgreSQL made while the tables were
+-- almost empty would read all of them later.
 with claim as materialized (
   select claim.id, claim.locked_at, claim.queue_id
   from unnest($2::bigint[], $3::timestamptz[], $4::integer[]) as claim (id, locked_at, queue_id)
@@ -22,7 +23,7 @@ with claim as materialized (
     and ((job.id, job.locked_at) not in (select claim.id, claim.locked_at from claim)) is false
   for update skip locked
 ), own_queue as materialized (
-  -- Of a claim that was lost, the queue is still locked by it if it has the time of the claim.
+  -- If a claim was lost, its queue is still locked by it if the queue has the time of the claim.
   select claim.id, queue.id as queue_id
   from claim
   cross join lateral (

@@ -1,4 +1,4 @@
--- Completes jobs that no worker is at, and gives them back as JSON text.
+-- Completes jobs that are not running, and returns them as JSON text.
 -- $1 the arguments as a JSON object. Locks and indexes: those of the function.
 select
   {job_json}

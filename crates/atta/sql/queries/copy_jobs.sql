@@ -1,3 +1,3 @@
--- Takes many jobs at once, in the binary format of COPY; an id that is given counts. Locks nothing but the new rows.
+-- Inserts many jobs at once, with given ids, in the binary format of COPY. Locks nothing but the new rows.
 copy {schema}._private_jobs (id, job_queue_id, task_id, payload, priority, run_at, max_attempts, flags)
 from stdin (format binary)

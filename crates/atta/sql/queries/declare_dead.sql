@@ -1,10 +1,11 @@
--- Declares stale workers dead, each once, and counts it. Returns their ids.
+-- Declares stale workers dead, each once, and records it. Returns their ids.
 -- $1 this worker, $2 for how many seconds its own heartbeats have been continuous, $3 its own threshold in seconds.
--- A worker is judged by the threshold in its row. While nobody could send heartbeats, because the server or the network was
--- away, everybody looks stale; so the time that this worker waits for must be covered by its own continuous heartbeats and
--- by the time that the server has been up. A gap of up to half of its own threshold is still continuous, and half of the
--- other's passes before the other is back for certain: if its own threshold is the longer one, it waits for that sum.
--- Locks the stale workers' rows, skipping those that others lock; reads the tables of workers and deaths.
+-- A worker is stale by the threshold in its own row. While no worker can send heartbeats, because the server or the
+-- network is down, all of them look stale. Therefore this worker's own continuous heartbeats, and the time since the
+-- start of the server, must both cover the time that this worker waits. A gap of up to half of its own threshold still
+-- counts as continuous, and it takes up to half of the other's threshold until the other has certainly sent a heartbeat
+-- again. If its own threshold is the longer one, it therefore waits for the sum of these halves.
+-- Locks the rows of stale workers, and skips those that others have locked; reads the tables of workers and deaths.
 with stale as (
   select worker.id
   from {schema}._atta_workers as worker

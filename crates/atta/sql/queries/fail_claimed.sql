@@ -1,11 +1,12 @@
--- Records failures of jobs whose claims still stand, and unlocks them and their queues. Never waits for a row.
--- $1 to $4 as in complete_claimed_queued.sql; more arrays with an entry per job: $5 errors, $6 payloads that replace the old
--- ones (null: keep), $7 delays in seconds (null: Graphile's back-off), $8 times of the next attempt (null: after the delay),
--- $9 whether no attempt is left.
--- Returns the id of each job that was written, with true, and of each that was not because another transaction keeps it or
--- its queue locked, with false; and whether the job has no attempt left, which it may not have by somebody else's decision: a
--- job that is removed by its key while it runs. The claims of the other jobs are lost; their queues are freed as well. Locks the jobs and
--- their queues; primary keys. Finds rows by lists of their ids, as complete_claimed_queued.sql does.
+-- Records failures of jobs whose claims are still valid, and unlocks them and their queues. Never waits for a row.
+-- $1 to $4 as in complete_claimed_queued.sql; more arrays with an entry per job: $5 errors, $6 payloads that replace
+-- the old ones (null: keep), $7 delays in seconds (null: Graphile's back-off), $8 times of the next attempt (null:
+-- after the delay), $9 whether no attempt is left.
+-- Returns the id of each job that was written, with true, and the id of each job that was not because another
+-- transaction keeps it or its queue locked, with false. Also returns whether the job has no attempts left: this may be
+-- so although $9 is false, if the job was removed by its key while it ran. The claims of the other jobs are lost; their
+-- queues are freed as well. Locks the jobs and their queues; primary keys.
+-- Joins no tables: see complete_claimed_queued.sql.
 with claim as materialized (
   select claim.id, claim.locked_at, claim.queue_id
   from unnest($2::bigint[], $3::timestamptz[], $4::integer[]) as claim (id, locked_at, queue_id)
@@ -23,7 +24,7 @@ with claim as materialized (
     and ((job.id, job.locked_at) not in (select claim.id, claim.locked_at from claim)) is false
   for update skip locked
 ), own_queue as materialized (
-  -- Of a claim that was lost, the queue is still locked by it if it has the time of the claim.
+  -- If a claim was lost, its queue is still locked by it if the queue has the time of the claim.
   select claim.id, queue.id as queue_id
   from claim
   cross join lateral (

@@ -1,6 +1,7 @@
--- Writes down failures of jobs that this transaction holds; now the attempt counts.
--- Arrays, an entry a job: $1 ids, $2 errors, $3 payloads that replace the old ones (null: keep), $4 delays in seconds
--- (null: Graphile's back-off), $5 times to try again at (null: after the delay), $6 whether no attempt is left.
+-- Records failures of jobs that this transaction holds; this counts the attempt.
+-- Arrays with an entry per job: $1 ids, $2 errors, $3 payloads that replace the old ones (null: keep), $4 delays in
+-- seconds (null: Graphile's back-off), $5 times of the next attempt (null: after the delay), $6 whether no attempt is
+-- left.
 -- Primary key.
 update {schema}._private_jobs as job
 set

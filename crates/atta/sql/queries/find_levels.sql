@@ -1,7 +1,7 @@
--- Finds the levels of jobs without a queue: the priorities that jobs of a task have, due or not. Searches the gaps between the
--- levels that are known, an entry each: $1 task identifier, $2 whether jobs with flags are meant, $3 and $4 the priorities
--- between which to search, both excluded. $5 the time, or null for the database's.
--- Returns the time in a row of its own, and then a row for each level, up to 16 in a gap, the most urgent first.
+-- Finds the levels of jobs without a queue: the priorities that the jobs of a task have, due or not. Searches the gaps
+-- between the known levels. Arrays with an entry per gap: $1 task identifier, $2 whether to search the jobs with flags,
+-- $3 and $4 the priorities between which to search, both excluded. $5 the time, or null for the database's.
+-- Returns the time in a separate row, and then a row for each level, up to 16 per gap, the most urgent first.
 -- Locks nothing. Jumps from priority to priority along _atta_jobs_task_index and _atta_jobs_flagged_index.
 with recursive gap as materialized (
   select task.id as task_id, gap.task_identifier, gap.is_flagged, gap.after, gap.before

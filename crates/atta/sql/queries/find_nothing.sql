@@ -1,6 +1,7 @@
--- Whether a run that ends when nothing is left would find nothing at all: no job that anybody could take now or later. Much
--- cheaper than a poll. It does not ask for stale workers: only a worker that has sent heartbeats for a whole threshold may
--- declare others dead, and such a run is over before. Locks nothing. Reads one entry of jobs_main_index.
+-- Whether there is no job at all that any worker could claim now or later. For a run that ends when no jobs are left:
+-- much cheaper than a poll. It does not check for stale workers: only a worker that has sent heartbeats for a whole
+-- threshold may declare others dead, and such a run ends before that. Locks nothing. Reads one entry of
+-- jobs_main_index.
 select
   not exists (
     select

@@ -1,5 +1,5 @@
--- Deletes the rows of dead workers that have nothing locked any more. No parameters.
--- Locks those rows, skipping those that others lock; _atta_jobs_locked_index, and one scan of the queues.
+-- Deletes the rows of dead workers that no longer have anything locked. No parameters.
+-- Locks those rows, and skips those that others have locked; _atta_jobs_locked_index, and one scan of the queues.
 with free as (
   select worker.id
   from {schema}._atta_workers as worker

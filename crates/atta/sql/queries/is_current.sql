@@ -1,7 +1,7 @@
--- Whether the revisions of a schema are the newest that we know, with the right marks, and our relations are there, with
--- valid indexes: the build of an invalid one goes on, or was interrupted.
--- $1 Graphile's newest revision, $2 the breaking ones, $3 our own newest, $4 the names of relations, with the schema's.
--- Fails where the tables of revisions are missing. Locks nothing.
+-- Whether a schema has the newest revisions that we know, with the right marks, and our relations, with valid indexes.
+-- The build of an invalid index is still running, or was interrupted.
+-- $1 Graphile's newest revision, $2 the breaking ones, $3 our own newest, $4 the names of the relations, with the
+-- schema. Fails if the tables of revisions are missing. Locks nothing.
 select
   (
     select pg_catalog.max(migration.id) = $1::integer

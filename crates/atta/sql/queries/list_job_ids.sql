@@ -1,4 +1,4 @@
--- The ids alone of a page of jobs, in their order, as text; for acting on very many.
+-- The ids of a page of jobs, in order, as text; for actions on very many jobs.
 -- $1 the filter as a JSON object, as in list_jobs.sql. Locks nothing; walks the primary key from after_id on.
 select job.id::text
 from pg_catalog.json_to_record($1::text::json) as filter (

@@ -1,8 +1,8 @@
 -- A page of jobs in the order of their ids: each as JSON text, and its state.
--- $1 the filter as a JSON object; what is left out, or null, filters nothing. Locks nothing; walks the primary key from
--- after_id on until the page is full. For keys and ids there are list_jobs_by_key.sql and list_jobs_by_ids.sql.
--- The conditions are a subquery of their own, of which the planner expects one in two to match: so it walks the index and
--- stops, where it would otherwise expect next to nothing, read the whole table and sort.
+-- $1 the filter as a JSON object; members that are missing or null do not filter. Locks nothing; walks the primary key
+-- from after_id on until the page is full. For keys and ids, list_jobs_by_key.sql and list_jobs_by_ids.sql are used.
+-- The conditions are in a subquery, because the planner expects half of the jobs to match a subquery. So it walks the
+-- index and stops. Otherwise it would expect almost no matches, read the whole table and sort.
 select
   {job_json},
   state.name

@@ -1,5 +1,5 @@
--- The cron items that workers have made known, in the order of their identifiers, as JSON text.
--- $1 is not used. Locks nothing; reads the whole table, which has a row an item.
+-- The crontab items that workers have registered, in the order of their identifiers, as JSON text.
+-- $1 is not used. Locks nothing; reads the whole table, which has one row per item.
 select pg_catalog.json_build_object(
     'identifier', known.identifier,
     'known_since', pg_catalog.to_char(

@@ -1,5 +1,5 @@
--- A page of queues in the order of their names: who has each, and how many jobs of it are in which state. As JSON text.
--- $1 an object: after_name (the last of the page before, or null) and limit.
+-- A page of queues in the order of their names: the worker that has locked each, and its number of jobs per state. As
+-- JSON text. $1 an object: after_name (the last of the page before, or null) and limit.
 -- Locks nothing; job_queues_queue_name_key for the page, and one pass over the table of jobs.
 with page as (
   select queue.id, queue.queue_name, queue.locked_at, queue.locked_by

@@ -1,5 +1,5 @@
--- A page of tasks in the order of their identifiers, those that only a worker knows included: how many workers know
--- each, and how many jobs of it are in which state. As JSON text.
+-- A page of tasks in the order of their identifiers, including those that only a worker knows: how many workers know
+-- each, and its number of jobs per state. As JSON text.
 -- $1 an object: after_identifier (the last of the page before, or null) and limit.
 -- Locks nothing; tasks_identifier_key, and one pass over the table of jobs.
 with known as (

@@ -1,4 +1,5 @@
--- Our workers, by their own word, and after them all others that hold a job or a queue, by their locks. As JSON text.
+-- Our workers, by their rows, and after them all others that have locked a job or a queue, by their locks. As JSON
+-- text.
 -- $1 is not used. Locks nothing; _atta_jobs_locked_index for the jobs, and one scan of the queues.
 with held_job as (
   select job.locked_by as worker_id, pg_catalog.count(*) as count, pg_catalog.min(job.locked_at) as since

@@ -1,11 +1,14 @@
--- Picks due jobs without a queue and without flags, and holds them by row locks until the transaction ends. Writes nothing.
--- Levels of the pick, an entry each, the most urgent first: $1 task identifier, $2 priority, $3 and $4 the run_at (null: before
--- every time) and id after which it begins, $5 how many jobs at the most. $6 the time, or null for the database's; $7 how many
--- jobs in all; $8 to $10 only jobs before this priority, run_at (null: after every time) and id.
--- Attempts are returned as they will be; a payload that is stored in more than 2,000 bytes is null, and read apart
--- (read_payload.sql). Then the number of the level and the row's place. The columns are read by their place.
--- Locks the jobs that it returns and skips those that are locked; never waits. Walks _atta_jobs_task_index, in each level from
--- its beginning to the present; levels behind the one that fills the pick are not read.
+-- Picks due jobs without a queue and without flags, and holds them by row locks until the transaction ends. Writes
+-- nothing.
+-- Levels of the pick, as arrays with an entry per level, the most urgent first: $1 task identifier, $2 priority, $3 and
+-- $4 the run_at (null: before every time) and id after which to start, $5 the largest number of jobs. $6 the time, or
+-- null for the database's; $7 the number of jobs in all; $8 to $10 only jobs before this priority, run_at (null: after
+-- every time) and id.
+-- Returns attempts with the new one counted. A payload that takes more than 2,000 bytes in storage is null, and read
+-- separately (read_payload.sql). The last columns are the number of the level and the place of the row. The caller
+-- reads columns by position.
+-- Locks the jobs that it returns and skips those that are locked; never waits. Walks _atta_jobs_task_index, in each
+-- level from its start to the present; levels after the one that fills the pick are not read.
 with level as materialized (
   select
     level.number, task.id as task_id, level.priority, coalesce(level.run_at, '-infinity') as run_at, level.id, level.most,
@@ -44,7 +47,7 @@ cross join lateral (
     job.id, job.payload, job.priority, job.run_at, job.attempts, job.max_attempts, job.last_error, job.created_at,
     job.updated_at, job.key, job.revision, job.flags, job.ctid
   from {schema}._private_jobs as job
-  -- What is_available stands for, spelt out as in the index: so no other index can be chosen.
+  -- The meaning of is_available, spelt out as in the index, so that no other index can be chosen.
   where job.locked_at is null
     and job.attempts < job.max_attempts
     and job.job_queue_id is null

@@ -1,9 +1,11 @@
 -- Picks due jobs of one task and priority, without a queue and without flags, and holds them by row locks until the
--- transaction ends: the same as pick_jobs.sql for one level, which is most often so in a drain, in two thirds of the time.
--- $1 task identifier, $2 priority, $3 and $4 the run_at (null: before every time) and id after which it begins, $5 the time, or
--- null for the database's; $6 how many jobs at the most; $7 and $8 only jobs before this run_at (null: after every time) and id.
--- The columns are those of pick_jobs.sql. Locks the jobs that it returns and skips those that are locked; never waits. Walks
--- _atta_jobs_task_index from the beginning to the present.
+-- transaction ends. Does the same as pick_jobs.sql for one level, which is the most frequent case in a drain, in two
+-- thirds of the time.
+-- $1 task identifier, $2 priority, $3 and $4 the run_at (null: before every time) and id after which to start, $5 the
+-- time, or null for the database's; $6 the largest number of jobs; $7 and $8 only jobs before this run_at (null: after
+-- every time) and id.
+-- The columns are those of pick_jobs.sql. Locks the jobs that it returns and skips those that are locked; never waits.
+-- Walks _atta_jobs_task_index from its start to the present.
 select
   job.id,
   case when pg_catalog.pg_column_size(job.payload) <= 2000 then job.payload end as payload,
@@ -21,7 +23,7 @@ select
   1 as level_number,
   job.ctid
 from {schema}._private_jobs as job
--- What is_available stands for, spelt out as in the index: so no other index can be chosen.
+-- The meaning of is_available, spelt out as in the index, so that no other index can be chosen.
 where job.locked_at is null
   and job.attempts < job.max_attempts
   and job.job_queue_id is null

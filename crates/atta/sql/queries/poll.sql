@@ -1,16 +1,20 @@
--- What a worker asks at each poll: whether others have to be recovered, how many died lately, whose functions add jobs, and
--- in how many seconds each of the next jobs that it could run is due (negative if one is due; none if there is none).
--- $1 the task identifiers, $2 forbidden flags, $3 the time or null for the database's, $4 the worker, $5 for how many seconds
--- its heartbeats have been continuous, $6 its own threshold in seconds, $7 whether to look for jobs. Locks nothing.
--- The rule for others_are_stale is that of declare_dead.sql. Stale workers that may not be declared dead yet count as recent
--- deaths: a job that kills every worker at its start would otherwise leave nobody alive for long enough to find that.
--- For each own task it jumps from priority to priority along an index and reads the first due times of each, from the first
--- entry that is there, so that dead entries before it are read once. _atta_jobs_task_index has the jobs without queue and
--- flags; _atta_jobs_flagged_index those with flags, and _atta_jobs_queued_index those in queues, where some may have to be
--- skipped: at most 200 are read of each task and priority. If none of them can be used, the last one's time is given, so that
--- the worker tries a claim at each poll interval instead of sleeping through what lies behind.
--- With a million jobs of own tasks that are scheduled, a million due jobs of unknown tasks, 200,000 forbidden ones and 100,000
--- in 5,000 queues that are not due, it takes 0.4 ms and reads 160 pages from memory (PostgreSQL 15).
+-- What a worker reads at each poll: whether other workers must be recovered, how many died recently, whether the
+-- functions that add jobs are ours, and in how many seconds each of the next jobs that it could run is due (negative if
+-- a job is due; empty if there is none).
+-- $1 the task identifiers, $2 forbidden flags, $3 the time, or null for the database's, $4 the worker, $5 for how many
+-- seconds its heartbeats have been continuous, $6 its own threshold in seconds, $7 whether to search for jobs. Locks
+-- nothing.
+-- The rule for others_are_stale is that of declare_dead.sql. Stale workers that may not be declared dead yet count as
+-- recent deaths. Otherwise a job that kills every worker at its start would leave no worker alive for long enough to
+-- count them.
+-- For each of the worker's tasks, the statement jumps from priority to priority along an index and reads the first due
+-- times of each. It starts at the first existing entry, so that dead entries before it are read only once.
+-- _atta_jobs_task_index contains the jobs without queue and flags, _atta_jobs_flagged_index those with flags, and
+-- _atta_jobs_queued_index those in queues. In the latter two, some jobs may have to be skipped: at most 200 are read
+-- per task and priority. If none of them can be used, the time of the last one is returned, so that the worker tries a
+-- claim at each poll interval and does not sleep although jobs after these 200 are due.
+-- With a million scheduled jobs of the worker's tasks, a million due jobs of unknown tasks, 200,000 forbidden jobs and
+-- 100,000 jobs in 5,000 queues that are not due, it takes 0.4 ms and reads 160 pages from memory (PostgreSQL 15).
 with recursive task as materialized (
   select task.id
   from {schema}._private_tasks as task

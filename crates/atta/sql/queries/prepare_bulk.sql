@@ -1,8 +1,8 @@
--- What a COPY of jobs needs to know: the ids of their tasks and queues, made if they are missing, the time, and ids for
--- the jobs themselves. As JSON text.
--- $1 an object: identifiers, queue_names, count (of ids; 0 if the caller does not want to know them).
--- Locks only what it makes. A name that another transaction makes at the same time is missing from the answer; then it
--- is to be asked again.
+-- Returns what a COPY of jobs needs: the ids of their tasks and queues, which are created if they are missing, the
+-- time, and ids for the jobs themselves. As JSON text.
+-- $1 an object: identifiers, queue_names, count (of ids; 0 if the caller does not need them).
+-- Locks only the rows that it creates. A name that another transaction creates at the same time is missing from the
+-- result; then the caller must run the statement again.
 with wanted as (
   select *
   from pg_catalog.json_to_record($1::text::json) as wanted (identifiers text[], queue_names text[], count integer)

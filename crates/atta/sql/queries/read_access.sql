@@ -1,6 +1,6 @@
--- How near a role comes to the tables when it adds jobs, as text: `copy` them in, `read` what a name stands for, or only
--- `add` by the functions, where there may be no tables at all. $1 is not used. Locks nothing.
--- A COPY into a table is refused to everybody for whom a policy decides.
+-- How a role may access the tables when it adds jobs, as text: `copy` (COPY into them), `read` (look up names), or
+-- `add` (only call the functions; there may be no tables at all). $1 is not used. Locks nothing.
+-- PostgreSQL refuses COPY into a table to every role to which row level security applies.
 select coalesce(
     (
       select case

@@ -1,2 +1,2 @@
--- The database's time, now and not at the start of a transaction. Locks nothing.
+-- The database's current time, not that of the start of the transaction. Locks nothing.
 select clock_timestamp() as now

@@ -1,4 +1,4 @@
--- The bodies of the schema's functions, with the names of their arguments' types.
+-- The bodies of the schema's functions, with the names of their argument types.
 -- $1 the schema's name. Locks nothing.
 select
   function.proname::text as name,

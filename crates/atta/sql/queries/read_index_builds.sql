@@ -1,5 +1,6 @@
--- Whether another session builds an index on the table of jobs. $1 the name of the schema, $2 that of the table. Locks nothing.
--- What a session of another role builds is hidden from roles without pg_read_all_stats: then the table is not known.
+-- Whether another session is building an index on the table of jobs. $1 the name of the schema, $2 that of the table.
+-- Locks nothing. For roles without pg_read_all_stats, the table is hidden in the builds of other roles' sessions; such
+-- a build counts as one on the table of jobs.
 select exists (
     select
     from pg_catalog.pg_stat_progress_create_index as build

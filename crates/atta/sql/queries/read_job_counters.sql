@@ -1,5 +1,5 @@
--- How many jobs were ever added and deleted, as the server's statistics count them, as JSON text: the difference of two
--- answers is a rate. $1 is not used. Locks nothing. Up to a second behind; null where the server keeps no statistics.
+-- How many jobs were ever added and deleted, by the server's statistics, as JSON text. The difference between two
+-- readings gives a rate. $1 is not used. Locks nothing. Lags by up to a second; null if the server keeps no statistics.
 select pg_catalog.json_build_object(
     'at', pg_catalog.clock_timestamp(),
     'added', stat.n_tup_ins,

@@ -1,3 +1,3 @@
--- The newest of Graphile's revisions, in a table from before it was noted which are breaking.
+-- The newest of Graphile's revisions, in an old table that does not mark the breaking ones.
 select pg_catalog.max(migration.id) as newest
 from {schema}.migrations as migration

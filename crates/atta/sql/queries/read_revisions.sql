@@ -1,4 +1,4 @@
--- Which of Graphile's revisions the schema has: the newest, the newest breaking one, and those whose mark is wrong.
+-- Graphile's revisions of the schema: the newest, the newest breaking one, and those whose mark is wrong.
 -- $1 the ids of the breaking ones. Needs the table migrations with its column breaking.
 select
   pg_catalog.max(migration.id) as newest,

@@ -1,4 +1,4 @@
--- What stands in the schema, from the catalog alone: none of our objects need exist yet.
+-- The state of the schema, from the catalog alone: none of our objects need exist yet.
 -- $1 the schema's name. Locks nothing.
 select
   pg_catalog.current_setting('server_version_num')::integer as server_version,

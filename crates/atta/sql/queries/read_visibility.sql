@@ -1,5 +1,6 @@
--- The tables that overviews and lists are read from, and whether row level security hides all of their rows from this role:
--- it may read them, row level security is in force for it, and no policy lets it see a row. A policy that lets it read some rows is somebody's decision.
+-- The tables that overviews and lists are read from, and whether row level security hides all of their rows from this
+-- role: the role may read them, row level security applies to it, and no policy lets it see a row. A policy that lets
+-- it read only some rows is taken to be intended.
 -- No parameters. Locks nothing.
 select
   relation.relname::text as name,

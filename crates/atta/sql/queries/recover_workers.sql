@@ -1,14 +1,16 @@
--- Frees jobs and queues that dead workers have locked, as far as nobody else keeps these rows locked. The caller comes back
--- for the rest: forget_workers.sql keeps the row of a dead worker until nothing of it is locked.
--- $1 the crash limit, $2 at most how many jobs, $3 whether to look for orphans too: locks of workers that were declared dead earlier and whose row is
--- gone. A statement of theirs came late, or they claimed before they had registered again. Such a lock must be as old as the
--- worker's threshold, since a resumed worker registers sooner. Returns a row for each freed job: worker, job.
--- A crash returns the attempt and is counted apart. At the limit the job fails permanently, its error names the workers, and
--- its count is deleted, so that a manual retry starts anew. Which of several jobs killed the worker is not known. So those
--- without a queue are due again at different times within a second per crash: otherwise they would be claimed together again,
--- and the innocent ones would reach the limit with the one that kills. A queued job keeps its time, so that the queue goes on
--- where it was. A queue is freed with its job and not before, so that the jobs of a queue stay in order.
--- Locks the rows of dead workers, then jobs, then queues, and skips what others have locked: never waits.
+-- Frees jobs and queues that dead workers have locked, except for rows that other transactions keep locked. The caller
+-- repeats the statement for those: forget_workers.sql keeps the row of a dead worker until it has nothing locked.
+-- $1 the crash limit, $2 the largest number of jobs, $3 whether to free orphans too: locks of workers that were
+-- declared dead earlier and whose row is gone. One of their statements arrived late, or they claimed before they had
+-- registered again. Such a lock must be as old as the worker's threshold, since a resumed worker registers sooner.
+-- Returns a row for each freed job: worker, job.
+-- A crash restores the attempt and is counted separately. At the limit the job fails permanently, its error names the
+-- workers, and its count is deleted, so that a manual retry starts anew. Which of several jobs killed the worker is not
+-- known. Therefore jobs without a queue become due again at different times within a second per crash. Otherwise they
+-- would be claimed together again, and the innocent ones would reach the limit together with the one that kills. A
+-- queued job keeps its time, so that the queue goes on where it was. A queue is freed with its job and not before, so
+-- that the jobs of a queue stay in order.
+-- Locks the rows of dead workers, then jobs, then queues, and skips rows that others have locked: never waits.
 -- _atta_jobs_locked_index for the jobs; one scan of the queues.
 -- With 20 dead workers, 2,100 jobs of theirs and 6 million other jobs, three such statements take 140 ms in all.
 with declared as materialized (
@@ -41,7 +43,7 @@ with declared as materialized (
     locked_job.id as job_id,
     locked_job.name,
     coalesce(earlier.crashes, 0) + 1 as crashes,
-    -- The last twenty: a high limit must not make the row grow for ever.
+    -- Only the last twenty: with a high limit, the row must not grow forever.
     pg_catalog.array_append(
       (earlier.crashed_workers)[greatest(1, pg_catalog.cardinality(earlier.crashed_workers) - 18):],
       pg_catalog.format(

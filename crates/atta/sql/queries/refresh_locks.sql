@@ -1,7 +1,7 @@
--- Keeps Graphile's four-hour rule away from jobs that run for long: renews locks that are an hour old. $1 the worker, $2
--- the jobs that it runs. Returns the ids of those that are this worker's, and when they are locked since. Locks the jobs that
--- it renews, then their queues, and skips rows that others have locked; primary keys. No joins of tables, as in
--- complete_claimed_queued.sql.
+-- Protects jobs that run for long from Graphile's four-hour rule: renews locks that are an hour old. $1 the worker, $2
+-- the jobs that it runs. Returns the ids of those that this worker has locked, and since when. Locks the jobs that it
+-- renews, then their queues, and skips rows that others have locked; primary keys.
+-- Joins no tables: see complete_claimed_queued.sql.
 with old_job as materialized (
   select job.id, job.job_queue_id
   from {schema}._private_jobs as job

@@ -1,5 +1,5 @@
--- Makes cron items known, and gives back what was known of them before: not those that are new.
--- $1 identifiers, $2 since when the new ones are known.
+-- Registers crontab items, and returns what was known about them before; new items are not returned.
+-- $1 identifiers, $2 the time from which on the new ones are known.
 -- Locks only the rows it inserts; known_crontabs_pkey.
 with given as (
   select distinct item.identifier

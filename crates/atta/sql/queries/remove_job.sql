@@ -1,4 +1,4 @@
--- Removes the job with a key, and gives it back as JSON text.
+-- Removes the job with a key, and returns it as JSON text.
 -- $1 the arguments as a JSON object. Locks and indexes: those of the function.
 select
   {job_json}

@@ -1,4 +1,4 @@
--- Changes when and how often jobs run, and gives them back as JSON text.
+-- Changes when and how often jobs run, and returns them as JSON text.
 -- $1 the arguments as a JSON object. Locks and indexes: those of the function.
 select
   {job_json}

@@ -1,4 +1,5 @@
--- Lets jobs that no worker is at begin anew and at once, tells the workers, and gives the jobs back as JSON text.
+-- Makes jobs that are not running due at once with all their attempts, notifies the workers, and returns the jobs as
+-- JSON text.
 -- $1 the arguments as a JSON object. Locks and indexes: those of the function. The time is the database's.
 with retried as materialized (
   select job.*

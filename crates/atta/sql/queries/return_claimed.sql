@@ -1,8 +1,9 @@
--- Returns jobs that were not run to their end and whose claims still stand, and frees their queues: the attempt does not
--- count. Never waits for a row. $1 to $4 as in complete_claimed_queued.sql, $5 seconds before the jobs may run again.
--- Returns the id of each job that was written, with true, and of each that was not because another transaction keeps it or
--- its queue locked, with false. The claims of the other jobs are lost; their queues are freed as well. Locks the jobs and
--- their queues; primary keys. No joins of tables, as in complete_claimed_queued.sql.
+-- Returns unfinished jobs whose claims are still valid, and frees their queues: the attempt does not count. Never waits
+-- for a row. $1 to $4 as in complete_claimed_queued.sql, $5 seconds before the jobs may run again.
+-- The result has the id of each job that was written, with true, and the id of each job that was not because another
+-- transaction keeps it or its queue locked, with false. The claims of the other jobs are lost; their queues are freed
+-- as well. Locks the jobs and their queues; primary keys.
+-- Joins no tables: see complete_claimed_queued.sql.
 with claim as materialized (
   select claim.id, claim.locked_at, claim.queue_id
   from unnest($2::bigint[], $3::timestamptz[], $4::integer[]) as claim (id, locked_at, queue_id)
@@ -20,7 +21,7 @@ with claim as materialized (
     and ((job.id, job.locked_at) not in (select claim.id, claim.locked_at from claim)) is false
   for update skip locked
 ), own_queue as materialized (
-  -- Of a claim that was lost, the queue is still locked by it if it has the time of the claim.
+  -- If a claim was lost, its queue is still locked by it if the queue has the time of the claim.
   select claim.id, queue.id as queue_id
   from claim
   cross join lateral (

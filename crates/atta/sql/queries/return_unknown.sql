@@ -1,8 +1,9 @@
--- Returns jobs that are marked as this worker's and that it does not know: the reply to their claim was lost.
--- $1 the worker, $2 the ids that it knows of. Never waits for a row. Returns the ids that it did not know: with true those that
--- were returned, with false those that another transaction keeps locked, or whose queue. Nothing else of the worker's may be
--- claiming meanwhile. Locks those jobs and their queues; _atta_jobs_locked_index and primary keys; no joins of tables, as in
--- complete_claimed_queued.sql.
+-- Returns jobs that this worker has locked but does not know about: the reply to their claim was lost.
+-- $1 the worker, $2 the ids that it knows. Never waits for a row. The result has the ids that it did not know: with
+-- true those that were returned, with false those that another transaction keeps locked, or whose queue it does. The
+-- worker must not run any claim at the same time. Locks those jobs and their queues; _atta_jobs_locked_index and
+-- primary keys.
+-- Joins no tables: see complete_claimed_queued.sql.
 with unknown as materialized (
   select job.id, job.job_queue_id
   from {schema}._private_jobs as job

@@ -1,8 +1,8 @@
--- Graphile's rule for everybody's locks: after four hours they count for nothing.
--- Frees such jobs and queues, except those of workers of ours with a recent heartbeat, which refresh theirs. Also detaches
--- jobs from queues that a clean-up of another tool deleted, and deletes the crash counts of jobs that are gone. Returns how
--- many jobs were freed.
--- Locks those rows and skips what others have locked: the next sweep comes back for it. _atta_jobs_locked_index for the
+-- Graphile's rule for the locks of all workers: after four hours they are void.
+-- Frees such jobs and queues, except those of our workers with a recent heartbeat, which refresh their locks. Also
+-- detaches jobs from queues that another program's clean-up deleted, and deletes the crash counts of jobs that are
+-- gone. Returns how many jobs were freed.
+-- Locks those rows and skips those that others have locked, which the next sweep frees. _atta_jobs_locked_index for the
 -- jobs; reads the tables of queues and crashes and all of _atta_jobs_queue_index, so it runs rarely.
 with living as materialized (
   select worker.id

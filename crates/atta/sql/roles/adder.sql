@@ -1,6 +1,6 @@
--- == the role that adds: no right on the tables at all, only functions under Graphile's names in a schema of their own,
--- == which run as the owner of the tables. Of a job that has the key already they tell when it is due and how it is
--- == counted, and nothing of what is in it.
+-- == the producer role: no privileges on the tables at all, only on functions with Graphile's names in a separate
+-- == schema, which run as the owner of the tables. If a job with the key exists already, they return when it is due,
+-- == its attempts and its revision, but none of its content.
 do $atta$
 begin
   if to_regtype('{add_schema_in_text}.job_spec') is null then
@@ -38,11 +38,12 @@ begin
 end
 $atta$;
 
--- An error that the role that adds gets has a code, a message and a hint, and nothing that quotes what is stored or the owner's
--- statements: neither a detail nor the context of the statement that failed. The owner finds those in the server's log. So
--- each function below ends with the same handler: code, message and hint pass if the functions of the schema themselves
--- raised them, or a trigger by a plain RAISE, or if the server did and its message has no value in it (time limits, locks,
--- serialization). Client messages are off meanwhile, or that role could ask for the log lines by client_min_messages.
+-- An error that the producer role gets has a code, a message and a hint, and nothing that quotes stored values or the
+-- owner's statements: neither a detail nor the context of the statement that failed. The owner finds those in the
+-- server's log. Therefore each function below ends with the same handler. It passes on code, message and hint if the
+-- functions of the schema themselves raised them, or a trigger by a plain RAISE, or if the server did and its message
+-- contains no value (time limits, locks, serialization). Client messages are off meanwhile; otherwise that role could
+-- get the log lines by client_min_messages.
 create or replace function {add_schema}.add_job(
   identifier text,
   payload json default null,
@@ -122,7 +123,8 @@ begin
 end
 $atta$;
 
--- Nobody is given this one, since whoever knows a key can take the job away by it: grant it to those who should.
+-- This function is granted to nobody, since everybody who knows a key could remove its job: grant it to roles that
+-- should.
 create or replace function {add_schema}.remove_job(job_key text)
 returns {add_schema}.added_job
 language plpgsql
@@ -149,7 +151,7 @@ begin
 end
 $atta$;
 
--- Graphile Worker looks at this before it adds, and would install everything here if it did not find it.
+-- Graphile Worker reads this before it adds, and would install its whole schema here if it did not find it.
 create or replace view {add_schema}.migrations as
 select migration.id, migration.ts, migration.breaking
 from {schema}.migrations as migration;

@@ -1,10 +1,11 @@
--- What each role may do is said in docs/roles.md of atta. Run this as the owner of the tables, with leave to create roles
--- and schemas, or as a superuser. It may be repeated, and should be after each migration: a new table is nobody's yet.
+-- docs/roles.md of atta describes what each role may do. Run this as the owner of the tables, with the right to create
+-- roles and schemas, or as a superuser. It may be repeated, and should be after each migration: a new table has no
+-- grants yet.
 begin;
 set local search_path = pg_catalog, pg_temp;
 set local client_min_messages = warning;
 
--- == the roles themselves, for groups: nobody logs in as one; and the owner of the tables, who does the rest
+-- == the roles themselves, as groups: they can't log in; the remaining statements run as the owner of the tables
 do $atta$
 declare
   v_owner text := (

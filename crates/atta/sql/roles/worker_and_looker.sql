@@ -1,10 +1,10 @@
--- == the role that works: all that a worker writes, and no table of its own; and the role that looks
+-- == the worker role: writes everything that a worker writes, and owns no table; and the reader role
 grant select on all tables in schema {schema} to {worker}, {looker};
 grant usage on all sequences in schema {schema} to {worker};
 grant execute on all functions in schema {schema} to {worker};
 
--- The tables have row level security without a policy, which shows nothing to anybody but their owner. A policy that is
--- there stays: making one waits for everybody who uses the table.
+-- The tables have row level security without a policy, which hides all rows from everybody but their owner. An existing
+-- policy is kept: creating one waits for every transaction that uses the table.
 do $atta$
 declare
   v_table record;

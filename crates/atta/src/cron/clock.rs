@@ -1,7 +1,8 @@
 //! The clock that cron follows: the database's, so that all workers agree on it, whatever their machines show.
 //!
-//! The database is asked for its time before each minute's jobs are added, and at least once per minute. In between, this
-//! machine's clock is used with the difference that was found. Tests give a clock of their own, which is believed.
+//! The worker reads the database's time before each minute's jobs are added, and at least once per minute. In between,
+//! it uses this machine's clock, corrected by the difference found. Tests pass a clock of their own, which is used as
+//! it is.
 
 use std::time::{Duration, Instant};
 
@@ -9,28 +10,28 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::testing::Clock;
 
-/// A difference that is found is used for this long. A little more than a minute, since every tick asks anyway.
+/// How long a measured difference is used. A little more than a minute, since every tick measures it anyway.
 const LIFETIME: Duration = Duration::from_secs(70);
 
 /// A larger difference is reported.
 const TOLERANCE: TimeDelta = TimeDelta::minutes(1);
 
-/// What time it is for cron.
+/// The time that cron uses.
 #[derive(Debug)]
 pub(crate) enum CronClock {
-    /// A test's.
+    /// The clock of a test.
     Given(Clock),
-    /// The database's.
+    /// The clock of the database.
     Database(Difference),
 }
 
-/// How far this machine's clock is from the database's.
+/// The difference between this machine's clock and the database's.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// What has to be added to this machine's time.
+    /// What must be added to this machine's time.
     correction: TimeDelta,
     found_at: Option<Instant>,
-    /// Whether it was more than is tolerated when it was last found.
+    /// Whether it was above the tolerance at the last measurement.
     is_large: bool,
 }
 
@@ -39,7 +40,7 @@ impl CronClock {
         given.map_or_else(|| CronClock::Database(Difference::default()), CronClock::Given)
     }
 
-    /// The time, as far as is known.
+    /// The time, by the last measurement.
     pub(super) fn now(&self) -> DateTime<Utc> {
         match self {
             CronClock::Given(clock) => clock.now(),
@@ -47,7 +48,7 @@ impl CronClock {
         }
     }
 
-    /// Whether the database has to be asked before this clock can be believed.
+    /// Whether the database's time must be read before this clock can be used.
     pub(super) fn is_stale(&self) -> bool {
         match self {
             CronClock::Given(_) => false,
@@ -57,7 +58,7 @@ impl CronClock {
         }
     }
 
-    /// The difference to the database, if that is the clock to follow.
+    /// The difference to the database's clock; none if that clock is not used.
     pub(super) fn difference(&mut self) -> Option<&mut Difference> {
         match self {
             CronClock::Given(_) => None,
@@ -71,8 +72,8 @@ impl Difference {
         local.checked_add_signed(self.correction).unwrap_or(local)
     }
 
-    /// Notes the database's time, which was asked for when this machine's clock showed `local`. Returns how far this machine's
-    /// clock is ahead, once, when that has become more than is tolerated.
+    /// Records the database's time, which was read when this machine's clock showed `local`. When the difference has
+    /// become larger than the tolerance, returns once how far this machine's clock is ahead.
     pub(super) fn note(&mut self, database: DateTime<Utc>, local: DateTime<Utc>) -> Option<TimeDelta> {
         let was_large = self.is_large;
         self.correction = database - local;

@@ -1,16 +1,16 @@
-//! What is wrong with a crontab: every mistake at once, each with its place, the line and what was expected there.
+//! The errors of a crontab: all of them at once, each with its position, the line and what was expected there.
 
 use std::error::Error as StdError;
 use std::fmt;
 
 use crate::Error;
 
-/// How much of a long line is shown around a mistake, in characters.
+/// How much of a long line is shown around an error, in characters.
 const SHOWN: usize = 100;
-/// How much of a word is told in a message.
+/// How much of a word is quoted in a message, in characters.
 const QUOTED: usize = 40;
 
-/// All mistakes of a crontab, in the order of its lines.
+/// All errors of a crontab, in the order of its lines.
 ///
 /// ```text
 /// line 2, column 3: 25 is no hour; expected a number from 0 to 23
@@ -22,7 +22,7 @@ pub struct CrontabErrors {
     errors: Vec<CrontabError>,
 }
 
-/// One mistake in a crontab.
+/// One error in a crontab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrontabError {
     line: usize,
@@ -30,10 +30,10 @@ pub struct CrontabError {
     fault: Fault,
 }
 
-/// A mistake at a place of a line that whoever found it need not know.
+/// An error at a position of a line. The code that finds it need not know the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// In characters, from 0.
+    /// In characters, counted from 0.
     pub(super) offset: usize,
     pub(super) message: String,
     pub(super) expected: String,
@@ -44,7 +44,7 @@ impl Fault {
         Fault { offset, message: message.into(), expected: expected.into() }
     }
 
-    /// The same mistake, seen from `by` characters further left.
+    /// The same error, with its offset counted from a place `by` characters further left.
     pub(super) fn moved(mut self, by: usize) -> Fault {
         self.offset += by;
         self
@@ -52,17 +52,17 @@ impl Fault {
 }
 
 impl CrontabErrors {
-    /// None if there is no mistake.
+    /// None if there is no error.
     pub(super) fn of(errors: Vec<CrontabError>) -> Option<CrontabErrors> {
         (!errors.is_empty()).then_some(CrontabErrors { errors })
     }
 
-    /// The mistakes, one by one.
+    /// The errors, one by one.
     pub fn iter(&self) -> impl Iterator<Item = &CrontabError> {
         self.errors.iter()
     }
 
-    /// How many there are; at least one.
+    /// The number of errors; at least one.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.errors.len()
@@ -75,12 +75,12 @@ impl CrontabError {
         CrontabError { line, text: text.to_owned(), fault }
     }
 
-    /// The line, from 1.
+    /// The number of the line, counted from 1.
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// The character of the line, from 1.
+    /// The position of the character in the line, counted from 1.
     pub fn column(&self) -> usize {
         self.fault.offset + 1
     }
@@ -90,7 +90,7 @@ impl CrontabError {
         &self.fault.message
     }
 
-    /// What should stand there.
+    /// What is expected there.
     pub fn expected(&self) -> &str {
         &self.fault.expected
     }
@@ -101,7 +101,7 @@ impl CrontabError {
     }
 }
 
-/// A piece of a line as it is named in a message: what is long is shown with the line, and need not be told in full.
+/// A piece of a line as it is quoted in a message. A long one is shortened, since the whole line is shown as well.
 pub(super) fn quote(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{:?}", format!("{}…", &text[..end])),
@@ -133,7 +133,8 @@ impl fmt::Display for CrontabError {
     }
 }
 
-/// What would move the caret away from its place, or do things to a terminal, is shown as one plain character.
+/// Replaces characters that would move the caret away from its position, or control the terminal, by one plain
+/// character.
 fn printable(c: char) -> char {
     if c.is_control() && c != '\t' { '\u{fffd}' } else { c }
 }

@@ -1,4 +1,4 @@
-//! How far back an item is filled up, and the time phrases that say so: `4w3d2h1m`.
+//! How far back an item is backfilled, and the time phrases that express it: `4w3d2h1m`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,10 +9,11 @@ use crate::{Error, Result};
 /// The longest unit first, as they are printed.
 const UNITS: [(char, u64); 5] = [('w', 604_800), ('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
 
-/// How far back missed ticks are made up for when a worker starts, or when its database is back.
+/// How far back missed ticks are backfilled when a worker starts, or when its database is available again.
 ///
-/// Default: not at all. Take somewhat more than the longest time that all workers may be down. At the first start
-/// with a new item there is nothing to make up for. The longer, the longer the start takes, for cron alone.
+/// Default: not at all. Choose somewhat more than the longest time for which all workers may be down. At the first
+/// start with a new item there is nothing to backfill. A longer period makes the start of cron take longer, and of
+/// nothing else.
 ///
 /// ```
 /// use atta::CrontabFill;
@@ -27,32 +28,32 @@ pub struct CrontabFill {
 }
 
 impl CrontabFill {
-    /// Any period; parts of a second do not count.
+    /// Any period; fractions of a second are ignored.
     pub const fn new(period: Duration) -> CrontabFill {
         CrontabFill { seconds: period.as_secs() }
     }
 
-    /// So many seconds.
+    /// A period of `n` seconds.
     pub const fn seconds(n: u64) -> CrontabFill {
         CrontabFill { seconds: n }
     }
 
-    /// So many minutes.
+    /// A period of `n` minutes.
     pub const fn minutes(n: u64) -> CrontabFill {
         CrontabFill { seconds: n.saturating_mul(60) }
     }
 
-    /// So many hours.
+    /// A period of `n` hours.
     pub const fn hours(n: u64) -> CrontabFill {
         CrontabFill { seconds: n.saturating_mul(3_600) }
     }
 
-    /// So many days of 24 hours.
+    /// A period of `n` days of 24 hours.
     pub const fn days(n: u64) -> CrontabFill {
         CrontabFill { seconds: n.saturating_mul(86_400) }
     }
 
-    /// So many weeks.
+    /// A period of `n` weeks.
     pub const fn weeks(n: u64) -> CrontabFill {
         CrontabFill { seconds: n.saturating_mul(604_800) }
     }
@@ -62,7 +63,8 @@ impl CrontabFill {
         Duration::from_secs(self.seconds)
     }
 
-    /// Reads a time phrase: numbers with a unit, summed up. None if it is none, or beyond what can be counted.
+    /// Reads a time phrase: numbers with a unit, summed up. None if it is not a time phrase, or if the sum is too
+    /// large.
     pub(super) fn from_phrase(phrase: &str) -> Option<CrontabFill> {
         let mut seconds = 0u64;
         let mut rest = phrase;
@@ -90,7 +92,7 @@ impl FromStr for CrontabFill {
     }
 }
 
-/// What a time phrase looks like.
+/// The form of a time phrase.
 pub(super) const EXPECTED_PHRASE: &str = "a time phrase such as 30m, 2d or 1w3d12h (units: s, m, h, d, w)";
 
 impl fmt::Display for CrontabFill {

@@ -1,4 +1,4 @@
-//! The list of cron items that a worker has: shared, and changed while it runs.
+//! The list of crontab items that a worker has: shared, and changeable while the worker runs.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,8 @@ use super::moment::Minute;
 use super::plan;
 use crate::{Error, Result};
 
-/// The cron items of a worker. A clone is another handle on the same list; a change counts from the next minute on.
+/// The crontab items of a worker. A clone is another handle to the same list; a change takes effect from the next
+/// minute on.
 #[derive(Clone, Debug, Default)]
 pub struct CronItems {
     list: Arc<Mutex<List>>,
@@ -29,14 +30,14 @@ impl CronItems {
         CronItems::default()
     }
 
-    /// Adds an item. An error if it is invalid, or if there is one with its identifier.
+    /// Adds an item. Returns an error if it is invalid, or if there already is an item with its identifier.
     pub fn add(&self, item: Cron) -> Result<()> {
         self.lock().add(item)
     }
 
-    /// Adds all, or none if one of them can't be.
+    /// Adds all items, or none if one of them can't be added.
     pub fn extend(&self, more: impl IntoIterator<Item = Cron>) -> Result<()> {
-        // Whatever gives the items may want to look at the list.
+        // Collected before the list is locked, because the iterator may use the list itself.
         let more: Vec<Cron> = more.into_iter().collect();
         let mut list = self.lock();
         let mut longer = list.clone();
@@ -45,7 +46,7 @@ impl CronItems {
         Ok(())
     }
 
-    /// Takes the item out, if there is one with that identifier. Jobs that it has added stay.
+    /// Removes the item with that identifier, if there is one. Jobs that it has added stay.
     pub fn remove(&self, identifier: &str) -> Option<Cron> {
         let mut list = self.lock();
         list.identifiers.remove(identifier);
@@ -58,7 +59,7 @@ impl CronItems {
         self.lock().items.iter().map(|item| Cron::clone(item)).collect()
     }
 
-    /// Those that are due in the minute of `time`.
+    /// The items that are due in the minute of `time`.
     pub fn due(&self, time: DateTime<Utc>) -> Vec<Cron> {
         plan::due(&self.snapshot(), Minute::of(time)).into_iter().map(Arc::unwrap_or_clone).collect()
     }
@@ -68,7 +69,7 @@ impl CronItems {
     }
 
     fn lock(&self) -> MutexGuard<'_, List> {
-        // Nothing in here can panic half-way.
+        // No code that holds this lock can panic half-way.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Minutes: as a count, as the fields that a pattern looks at, and as clocks on the wall show them.
+//! Minutes: as a count, as the fields that a pattern matches, and as local time.
 
 use chrono::{DateTime, Datelike, Duration, LocalResult, NaiveDateTime, TimeZone, Timelike, Utc};
 use chrono_tz::Tz;
@@ -23,13 +23,13 @@ impl Minute {
         Minute(self.0.saturating_add(1))
     }
 
-    /// When it begins; beyond the end of chrono's calendar, that end.
+    /// When it begins; outside of chrono's range, the end of that range.
     pub(super) fn begin(self) -> DateTime<Utc> {
         DateTime::from_timestamp(self.0.saturating_mul(60), 0).unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 }
 
-/// A minute as patterns and match functions see it; in UTC, unless the item has a time zone.
+/// A minute as patterns and match functions get it; in UTC, unless the item has a time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CronDigest {
@@ -57,17 +57,17 @@ impl CronDigest {
     }
 }
 
-/// Anything with a calendar and a clock.
+/// Any type with a date and a time of day.
 pub(super) trait DateAndTime: Datelike + Timelike {}
 impl<T: Datelike + Timelike> DateAndTime for T {}
 
-/// One minute on one clock.
+/// One minute of a clock.
 #[derive(Clone, Debug)]
 pub(super) struct Moment {
     pub(super) digest: CronDigest,
     /// The clock was set back, and has shown this minute before.
     pub(super) repeated: bool,
-    /// The minutes that this clock has just left out, because it was set forward.
+    /// The minutes that this clock has just skipped, because it was set forward.
     pub(super) left_out: Vec<CronDigest>,
 }
 
@@ -83,7 +83,7 @@ impl Moment {
         }
     }
 
-    /// None at the ends of chrono's calendar.
+    /// None at the ends of chrono's range.
     fn local(minute: Minute, zone: Tz) -> Option<Moment> {
         let now = wall_clock(minute.begin(), zone)?;
         let before = wall_clock(minute.begin() - Duration::minutes(1), zone)?;
@@ -96,10 +96,10 @@ impl Moment {
 }
 
 fn wall_clock(time: DateTime<Utc>, zone: Tz) -> Option<NaiveDateTime> {
-    // A day of distance to both ends, as local times there can't be told.
+    // Two days away from both ends, since local times there can't be computed.
     let inside = DateTime::<Utc>::MIN_UTC + Duration::days(2)..DateTime::<Utc>::MAX_UTC - Duration::days(2);
     let local = inside.contains(&time).then(|| zone.from_utc_datetime(&time.naive_utc()).naive_local())?;
-    // Until about 1900 zones were off by seconds.
+    // Until about 1900 the offsets of time zones contained seconds.
     local.with_second(0)
 }
 
@@ -110,7 +110,7 @@ fn is_second(minute: Minute, local: NaiveDateTime, zone: Tz) -> bool {
     }
 }
 
-/// The minutes strictly between two of a clock that should be one apart.
+/// The minutes strictly between two readings of a clock that should be one minute apart.
 fn between(before: NaiveDateTime, now: NaiveDateTime) -> Vec<CronDigest> {
     let step = Duration::minutes(1);
     let mut left_out = Vec::new();

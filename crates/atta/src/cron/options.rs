@@ -1,4 +1,4 @@
-//! The options of an item: read from a query string, printed as one, and checked before anything is scheduled.
+//! The options of an item: parsed from a query string, printed as one, and checked before anything is scheduled.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Reads `?id=a&fill=1h`. Every wrong option leaves its fault.
+    /// Reads `?id=a&fill=1h`. Adds a fault for each invalid option.
     pub(super) fn read(word: Word<'_>, faults: &mut Vec<Fault>) -> Options {
         let mut options = Options::default();
         let mut seen = vec![];
@@ -60,7 +60,7 @@ impl Options {
         options
     }
 
-    /// The fault, if there is one, is in the name (true) or the value: what is wrong, and what was expected.
+    /// An error contains whether it concerns the name (true) or the value, what is invalid, and what was expected.
     fn set(&mut self, name: &str, value: &str) -> Result<(), (bool, String, &'static str)> {
         let wrong = |expected| (false, format!("{} is no value for {name}", quote(value)), expected);
         match name {
@@ -77,7 +77,7 @@ impl Options {
                 self.priority = Some(priority(value).ok_or(wrong("a number from -32768 to 32767"))?);
             }
             "tz" => {
-                // A plus is a space in a query string, and no zone has a space in its name.
+                // A plus sign is a space in a query string, and no time zone has a space in its name.
                 let zone = value.replace(' ', "+").parse().ok();
                 self.time_zone = Some(zone.ok_or(wrong("a time zone such as Europe/Paris"))?);
             }
@@ -86,7 +86,7 @@ impl Options {
         Ok(())
     }
 
-    /// What the database would refuse, of what came from code and not from a crontab.
+    /// Rejects values that the database would refuse. Needed for items that come from code and not from a crontab.
     pub(super) fn check(&self) -> Result<(), String> {
         let texts = [("id", &self.id, 512), ("queue", &self.queue, 128), ("job key", &self.job_key, 512)];
         for (name, text, limit) in texts {
@@ -101,7 +101,7 @@ impl Options {
         }
     }
 
-    /// What Node's Graphile Worker would not read.
+    /// The options that Node's Graphile Worker would reject.
     pub(super) fn objections(&self) -> Vec<String> {
         let mut objections = Vec::new();
         if let Some(zone) = self.time_zone {
@@ -124,7 +124,7 @@ impl Options {
     }
 }
 
-/// With a `?` in front; nothing at all if nothing is set.
+/// Prints the options with a leading `?`; prints nothing if no option is set.
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fill = (self.fill != CrontabFill::default()).then(|| self.fill.to_string());
@@ -180,14 +180,14 @@ fn priority(text: &str) -> Option<i16> {
     number.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The third is ours: Node knows it, but not in a crontab.
+/// The third mode is our extension: Node supports it, but not in a crontab.
 fn mode(text: &str) -> Option<JobKeyMode> {
     [JobKeyMode::Replace, JobKeyMode::PreserveRunAt, JobKeyMode::UnsafeDedupe]
         .into_iter()
         .find(|mode| mode.as_str() == text)
 }
 
-/// `%41` and `+`. What is no such thing stays as it is, what is no UTF-8 becomes the replacement character.
+/// Decodes `%41` and `+`. Invalid escapes stay as they are; invalid UTF-8 becomes the replacement character.
 fn decode(text: &str) -> String {
     if !text.contains(['%', '+']) {
         return text.to_owned();

@@ -1,8 +1,8 @@
-//! The crontab: lines of text into cron items, or everything that is wrong with them.
+//! The crontab parser: turns lines of text into crontab items, or into all errors that they contain.
 //!
-//! A line is empty, a comment (`#` as its first character), or: five time fields, a task, `?options`, `{payload}`,
-//! the last two if need be. What separates them is any amount of white space. Lines end with LF or CRLF; a carriage
-//! return elsewhere is a mistake.
+//! A line is empty, a comment (`#` as its first character), or has these parts: five time fields, a task, and
+//! optionally `?options` and `{payload}`. Any amount of white space separates them. Lines end with LF or CRLF; a
+//! carriage return elsewhere is an error.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,9 +17,9 @@ use super::payload;
 const EXPECTED_TASK: &str = "a task: a letter or _, then letters, digits, _, :, / or -, at most 128 in all";
 const EXPECTED_FIELDS: &str = "minute, hour, day of the month, month, day of the week, then a task";
 
-/// Reads a crontab as Graphile Worker writes them, and somewhat more (see the guide).
+/// Reads a crontab in Graphile Worker's format, with some extensions (see the guide).
 ///
-/// All mistakes are found at once. Text with a mistake in it gives no items at all, and no line is left out.
+/// All errors are found at once. A text that contains an error gives no items at all, and no line is skipped.
 ///
 /// ```
 /// let items = atta::parse_crontab("# every Monday\n30 4 * * 1 send_weekly_email ?fill=2d&max=10 {onboarding: false}\n")?;
@@ -78,7 +78,7 @@ pub(super) fn read_pattern(text: &str) -> Result<Pattern, CrontabErrors> {
 }
 
 fn at_line_one(line: &str, mut faults: Vec<Fault>) -> CrontabErrors {
-    // Whoever gives no item gives a fault; this only makes sure that nobody has to rely on it.
+    // A parser that returns no item always returns a fault; this makes sure that nobody has to rely on it.
     if faults.is_empty() {
         faults.push(Fault::new(0, "this can't be read", EXPECTED_FIELDS));
     }
@@ -91,17 +91,17 @@ fn duplicate(identifier: &str, offset: usize, first: usize) -> Fault {
     Fault::new(offset, message, "an identifier of its own: ?id=…")
 }
 
-/// What a line that says something gives: an item, or else faults.
+/// The result of a line that is neither empty nor a comment: an item, or else faults.
 struct Line {
     item: Option<Cron>,
     faults: Vec<Fault>,
-    /// Told also of a line with faults elsewhere, so that they don't hide that it is there twice.
+    /// Set also for a line with other faults, so that these don't hide a duplicate identifier.
     identifier: Option<Identifier>,
 }
 
 struct Identifier {
     text: String,
-    /// Where the task begins.
+    /// Where the task identifier begins.
     offset: usize,
 }
 
@@ -142,7 +142,8 @@ fn read_line(line: &str) -> Option<Line> {
     Some(Line { item, faults, identifier })
 }
 
-/// Where lines end with a carriage return alone, as on the first Macs, a comment would swallow the whole file.
+/// Rejects a carriage return within a line. In a file whose lines end with CR alone, as on the first Macs, a comment
+/// would otherwise extend to the end of the file.
 fn lone_carriage_return(line: &str) -> Option<Fault> {
     let start = line.chars().take_while(|c| is_space(*c)).count();
     let offset = start + line.trim_matches(is_space).chars().position(|c| c == '\r')?;
@@ -167,7 +168,7 @@ fn read_fields(cursor: &mut Cursor<'_>, faults: &mut Vec<Fault>) -> Option<Patte
 
 fn read_task<'a>(cursor: &mut Cursor<'a>, faults: &mut Vec<Fault>) -> Option<Word<'a>> {
     let Some(word) = cursor.word() else {
-        // A line that ended before has been told so.
+        // A line that ended before this already has a fault.
         if faults.is_empty() {
             faults.push(Fault::new(cursor.offset, "there is no task", EXPECTED_TASK));
         }
@@ -181,7 +182,7 @@ fn read_task<'a>(cursor: &mut Cursor<'a>, faults: &mut Vec<Fault>) -> Option<Wor
     None
 }
 
-/// The first character that can't be in a crontab's task.
+/// The first character that is not allowed in the task identifier of a crontab.
 pub(super) fn wrong_in_task(task: &str) -> Option<usize> {
     let is_wrong = |(index, c): (usize, char)| {
         let is_right = match index {
@@ -217,7 +218,7 @@ fn read_payload(cursor: &Cursor<'_>, faults: &mut Vec<Fault>) -> Option<serde_js
     payload::read(cursor.rest).map_err(|fault| faults.push(fault.moved(cursor.offset))).ok()
 }
 
-/// What is still to be read of a line, without the space around it.
+/// The part of a line that is still to be read, without the white space around it.
 struct Cursor<'a> {
     rest: &'a str,
     /// In characters.
@@ -248,7 +249,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The byte order mark that some editors leave at the start of a file counts as space, as it does in JavaScript.
+/// The byte order mark that some editors write at the start of a file counts as white space, as it does in JavaScript.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || c == '\u{feff}'
 }

@@ -1,14 +1,14 @@
-//! The five fields that say when: read, matched, kept as they were written.
+//! The five time fields: parsed, matched, and kept as they were written.
 //!
-//! A field is a list of numbers, ranges, `*` and `*/n`, as Graphile Worker reads it. Ours beyond it: names of months
-//! and days, steps on ranges, and words such as `@hourly` for all five.
+//! A field is a list of numbers, ranges, `*` and `*/n`, as in Graphile Worker. Our extensions: names of months and
+//! days, steps on ranges, and words such as `@hourly` for all five fields.
 
 use std::fmt;
 
 use super::fault::{Fault, quote};
 use super::moment::{CronDigest, Moment};
 
-/// When an item is due, by the calendar: a set a field, as bits.
+/// When an item is due, by the calendar: one set per field, as bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     minutes: u64,
@@ -67,7 +67,7 @@ impl Word<'_> {
 }
 
 impl Pattern {
-    /// Reads five words. Every wrong one leaves its faults.
+    /// Reads five words. Adds the faults of each invalid word.
     pub(super) fn read(words: &[Word<'_>; 5], faults: &mut Vec<Fault>) -> Pattern {
         let mut sets = [0; 5];
         for ((set, word), field) in sets.iter_mut().zip(words).zip(&FIELDS) {
@@ -91,7 +91,7 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// Graphile's rule, and the rules of [`Cron::time_zone`](super::Cron::time_zone) where a clock is changed.
+    /// Applies Graphile's rule, and the rules of [`Cron::time_zone`](super::Cron::time_zone) when the clock changes.
     pub(super) fn matches(&self, moment: &Moment) -> bool {
         if self.is_every_hour() {
             return self.matches_digest(&moment.digest);
@@ -100,7 +100,7 @@ impl Pattern {
             || moment.left_out.iter().any(|digest| self.matches_digest(digest))
     }
 
-    /// Such a pattern follows time itself, and not the clock on the wall.
+    /// Such a pattern follows elapsed time, and not local time.
     fn is_every_hour(&self) -> bool {
         self.hours.count_ones() == 24
     }
@@ -109,7 +109,7 @@ impl Pattern {
         has(self.minutes, digest.minute) && has(self.hours, digest.hour) && self.matches_day(digest)
     }
 
-    /// If both the day of the month and that of the week are restricted, either will do.
+    /// If both the day of the month and the day of the week are restricted, either may match.
     pub(super) fn matches_day(&self, digest: &CronDigest) -> bool {
         if !has(self.months, digest.month) {
             return false;
@@ -121,7 +121,7 @@ impl Pattern {
         }
     }
 
-    /// What Node's Graphile Worker would not read.
+    /// The parts of the pattern that Node's Graphile Worker would reject.
     pub(super) fn objections(&self) -> Vec<String> {
         if self.text.starts_with('@') {
             return vec![format!("the word {} instead of five fields", self.text)];
@@ -160,7 +160,7 @@ impl Field {
             }
             offset += part.chars().count() + 1;
         }
-        // Only the day of the week can reach beyond its maximum: the second Sunday.
+        // Only the day of the week can exceed its maximum: 7 is Sunday as well.
         if set >> (self.max + 1) & 1 == 1 { set & !(1 << (self.max + 1)) | 1 } else { set }
     }
 
@@ -225,7 +225,8 @@ impl Field {
     }
 }
 
-/// Digits only; what is too large for us is too large for every field, and as a step as good as any large one.
+/// Digits only. A number that is too large for us is too large for every field; as a step, it acts like any other large
+/// one.
 fn number(text: &str) -> Option<u32> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u32::MAX))

@@ -1,4 +1,4 @@
-//! The payload of an item: a JSON5 object in a crontab, any JSON in code; and the payload of the jobs it makes.
+//! The payload of an item (a JSON5 object in a crontab, any JSON in code), and the payload of the jobs that it adds.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::fault::Fault;
 
-/// How deep objects and arrays may lie in each other: the reader calls itself, and a stack is finite.
+/// How deeply objects and arrays may be nested: the parser is recursive, and the stack is finite.
 const DEPTH: usize = 100;
 
 pub(super) const EXPECTED_PAYLOAD: &str = "a JSON5 object on the same line, such as {onboarding: false}";
 
-/// Reads an object. Places are counted from the start of `text`.
+/// Reads an object. Offsets are counted from the start of `text`.
 pub(super) fn read(text: &str) -> Result<Value, Fault> {
     if !text.ends_with('}') {
         let end = text.chars().count();
@@ -32,7 +32,7 @@ pub(super) fn read(text: &str) -> Result<Value, Fault> {
     })
 }
 
-/// The payload of the job for the tick `at`: an object gets a member `_cron`, anything else stays as it is.
+/// The payload of the job for the tick `at`: an object gets a member `_cron`, any other value stays as it is.
 pub(super) fn of_job(payload: Option<&Value>, at: DateTime<Utc>, backfilled: bool) -> Value {
     let mut object = match payload {
         Some(Value::Object(object)) => object.clone(),
@@ -52,7 +52,7 @@ impl<'de> serde::Deserialize<'de> for Payload {
     }
 }
 
-/// Reads any value, but not too deep.
+/// Reads any value, up to a limited depth.
 struct Depth(usize);
 
 impl<'de> DeserializeSeed<'de> for Depth {

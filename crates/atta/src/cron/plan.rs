@@ -1,4 +1,4 @@
-//! What to do next, and what was missed: decided from times, items and rows, with no clock and no database.
+//! Decides what to do next, and which ticks were missed: from times, items and rows, without a clock or a database.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::Cron;
 use super::moment::{Minute, Moment};
 
-/// How many minutes a worker that was late, or without its database, makes up for whatever the items say. A longer
-/// gap (a machine asleep) is as if it had not run: what `fill` covers is made up for, the rest is over. So nobody
-/// finds 480 jobs of an every-minute item on a laptop in the morning.
+/// How many minutes a worker catches up after it was late or had no database, whatever the items' `fill` is. After a
+/// longer gap (a sleeping machine) it acts as if it had not been running: ticks that `fill` covers are backfilled, the
+/// others are dropped. Otherwise a laptop would have 480 jobs of an every-minute item in the morning.
 const CATCH_UP: i64 = 5;
 
-/// How long to sleep at most before the clock is looked at again. A timer does not see that the clock was set, and on
+/// The longest time to sleep before reading the clock again. A timer does not notice that the clock was set, and on
 /// Linux it stands still while the machine sleeps.
 const NAP: Duration = Duration::from_secs(1);
 
-/// What to do now.
+/// The next step of the schedule.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Sleep, then look again.
+    /// Sleep, then decide again.
     Wait(Duration),
-    /// This minute's turn.
+    /// Schedule this minute.
     Schedule(Minute),
-    /// Time has jumped: begin anew from what the database knows.
+    /// The time has jumped: start over from the state in the database.
     Resume,
 }
 
-/// `next` is the minute whose turn it is. Minutes that have been scheduled can be offered again: the database knows.
-/// `busy` is how long the schedule has been at work without a rest: so much later than usual it may be, or else the
-/// ticks that came due while it made up for others were lost.
+/// Decides the next step. `next` is the next minute to schedule. A minute may be scheduled again: the database ignores
+/// it. `busy` is how long the schedule has been working without a rest. It may be late by that much in addition;
+/// otherwise ticks that became due during a backfill would be lost.
 pub(super) fn step(now: DateTime<Utc>, next: Minute, busy: Duration) -> Step {
     if is_jump(now, next, busy) {
         return Step::Resume;
@@ -43,35 +43,36 @@ pub(super) fn step(now: DateTime<Utc>, next: Minute, busy: Duration) -> Step {
     Step::Wait(left.min(NAP))
 }
 
-/// Whether the clock shows far more than what `next` had led to expect, or less.
+/// Whether the clock shows a time far after `next`, or before it.
 fn is_jump(now: DateTime<Utc>, next: Minute, busy: Duration) -> bool {
     let late = Minute::of(now).0.saturating_sub(next.0);
     let busy = i64::try_from(busy.as_secs().div_ceil(60)).unwrap_or(i64::MAX);
     !(-2..=CATCH_UP.saturating_add(busy)).contains(&late)
 }
 
-/// Where an interrupted schedule goes on, if that is not too long ago.
+/// The minute from which an interrupted schedule goes on, if that is not too long ago.
 pub(super) fn unbroken(now: DateTime<Utc>, next: Option<Minute>) -> Option<Minute> {
     next.filter(|next| !is_jump(now, *next, Duration::ZERO))
 }
 
-/// How long to wait after so many failures in a row: 0.2 s, then half as much again each time, up to 10 s; times
-/// 0.5 to 1.5, as `chance` (0 to 1) will have it, so that not all come back in the same second. No longer, because the
-/// time until it is noticed that the database is back counts against what is made up for.
+/// How long to wait after a number of failures in a row: 0.2 s, then one and a half times as long each time, up to 10
+/// s. The result is multiplied by 0.5 to 1.5, depending on `chance` (0 to 1), so that not all workers reconnect in the
+/// same second. The limit is low because the time until the worker notices that the database is back counts against the
+/// minutes that it catches up.
 pub(super) fn back_off(failures: u32, chance: f64) -> Duration {
     let pause = (0.2 * 1.5f64.powi(failures.min(30) as i32)).min(10.0);
     Duration::from_secs_f64(pause * (0.5 + chance))
 }
 
-/// What the database knows of an item.
+/// What the database knows about an item.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) known_since: DateTime<Utc>,
     pub(super) last_execution: Option<DateTime<Utc>>,
 }
 
-/// The items that were scheduled ahead of time, each with the last minute: by somebody whose clock was wrong, by more than
-/// clocks usually differ.
+/// The items that were scheduled for the future, each with the last minute: by a worker whose clock was wrong, by more
+/// than clocks usually differ.
 pub(super) fn scheduled_ahead(
     known: &HashMap<String, Known>,
     now: DateTime<Utc>,
@@ -83,7 +84,7 @@ pub(super) fn scheduled_ahead(
     ahead.collect()
 }
 
-/// The items of which ticks before `until` may have been missed, each with the minute from which on.
+/// The items of which ticks before `until` may have been missed, each with the first minute to check.
 #[derive(Debug)]
 pub(super) struct Missed {
     items: Vec<(Arc<Cron>, Minute)>,
@@ -92,8 +93,8 @@ pub(super) struct Missed {
 }
 
 impl Missed {
-    /// At `start`, with what the database knew before; `unbroken` is where this process had left off, and `since` the
-    /// minutes from which on it has had its items.
+    /// Determines the missed ticks at `start`. `known` is what the database knew before, `unbroken` the minute at which
+    /// this process left off, and `since` the minute from which on it has had each item.
     pub(super) fn new(
         items: &[Arc<Cron>],
         known: &HashMap<String, Known>,
@@ -113,8 +114,8 @@ impl Missed {
         Missed { items, next, until }
     }
 
-    /// The next minute that was missed, from the oldest on. Looks at no more than `limit` minutes, so that a long
-    /// way leaves the thread free now and then.
+    /// The next minute that was missed, starting with the oldest. Checks no more than `limit` minutes per call, so that
+    /// a long search yields the thread now and then.
     pub(super) fn next(&mut self, limit: usize) -> Option<(Minute, Vec<Arc<Cron>>)> {
         for _ in 0..limit {
             let minute = self.next;
@@ -132,7 +133,7 @@ impl Missed {
     }
 }
 
-/// The first minute that `fill` covers, after the last that the database knows of.
+/// The first minute that `fill` covers, after the last one that the database knows of.
 fn fill_from(item: &Cron, known: Known, start: DateTime<Utc>) -> Option<Minute> {
     let period = item.options.fill.duration();
     if period.is_zero() {
@@ -146,7 +147,7 @@ fn fill_from(item: &Cron, known: Known, start: DateTime<Utc>) -> Option<Minute> 
     Some(Minute::not_before(reach.unwrap_or(DateTime::<Utc>::MIN_UTC)).max(not_done))
 }
 
-/// The items that are due in a minute. Each clock is read once.
+/// The items that are due in a minute. The local time is computed once per time zone.
 pub(super) fn due<'a>(items: impl IntoIterator<Item = &'a Arc<Cron>>, minute: Minute) -> Vec<Arc<Cron>> {
     let mut moments = vec![(None, Moment::utc(minute))];
     let mut due = Vec::new();

@@ -1,10 +1,10 @@
-//! The loop of cron: registers the items, makes up for what was missed, then takes minute after minute.
+//! The loop of cron: registers the items, backfills missed ticks, then schedules minute after minute.
 //!
 //! The time is the database's (`clock.rs`): nothing is scheduled or skipped because this machine's clock is wrong.
 //!
-//! Any failure of the database is reported and waited out; then it begins again with the registration. It keeps in
-//! mind which minute's turn it was, so that a short outage costs no tick at all, and a long one none that an item's
-//! `fill` covers. Stopping waits for a statement that is under way.
+//! After any failure of the database, the loop reports it, waits, and starts over with the registration. It remembers
+//! the next minute to schedule, so that a short outage loses no tick, and a long one no tick that an item's `fill`
+//! covers. A stop waits for the statement that is running.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use super::store::Store;
 use super::{Cron, CronItems};
 use crate::{Error, Result, Schema};
 
-/// How many minutes are looked through at a time for missed ticks: some milliseconds for thousands of items.
+/// How many minutes are checked at a time for missed ticks: this takes some milliseconds with thousands of items.
 const MINUTES_AT_A_TIME: usize = 500;
 
-/// What the schedule tells of itself.
+/// The events of the schedule.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CronEvent {
-    /// The items are registered, and what was missed is about to be made up for.
+    /// The items are registered, and missed ticks are about to be backfilled.
     Started {
-        /// By the clock that cron follows: the database's.
+        /// The time by the clock that cron follows: the database's.
         at: DateTime<Utc>,
         /// How many items there are.
         items: usize,
@@ -39,21 +39,21 @@ pub enum CronEvent {
     Backfilled {
         /// The minute.
         timestamp: DateTime<Utc>,
-        /// The items whose jobs were added here; others have been added by other workers.
+        /// The items whose jobs this worker added; other workers may have added more.
         identifiers: Vec<String>,
     },
-    /// Jobs were added for a minute in its turn.
+    /// Jobs were added for a minute that has just become due.
     Scheduled {
         /// The minute.
         timestamp: DateTime<Utc>,
-        /// The items whose jobs were added here; others have been added by other workers.
+        /// The items whose jobs this worker added; other workers may have added more.
         identifiers: Vec<String>,
     },
     /// The clock has jumped, or the machine has slept: the schedule goes on from the present.
     TimeJumped {
-        /// The minute whose turn it would have been.
+        /// The minute that was next.
         expected: DateTime<Utc>,
-        /// What the clock shows.
+        /// The time that the clock shows.
         now: DateTime<Utc>,
     },
     /// This machine's clock differs from the database's by more than a minute. Cron follows the database's.
@@ -61,30 +61,30 @@ pub enum CronEvent {
         /// How far this machine's clock is ahead; negative if it is behind.
         ahead: TimeDelta,
     },
-    /// The database has a minute for an item that lies ahead: somebody whose clock is wrong has scheduled it. Nothing is added
-    /// for the item until then.
+    /// In the database, the last minute of an item is in the future: a worker whose clock is wrong has scheduled it. No
+    /// job is added for the item until then.
     ScheduledAhead {
-        /// The item.
+        /// The identifier of the item.
         identifier: String,
         /// The minute.
         last_execution: DateTime<Utc>,
         /// The time by the clock that cron follows.
         now: DateTime<Utc>,
     },
-    /// The database refused the job of one item; the item is left out for this minute.
+    /// The database refused the job of one item; the item is skipped for this minute.
     Refused {
         /// The minute.
         timestamp: DateTime<Utc>,
-        /// The item.
+        /// The identifier of the item.
         identifier: String,
         /// Why.
         error: Error,
     },
-    /// The database failed; it is asked again after a pause.
+    /// A statement failed; the schedule tries again after a pause.
     Failed {
         /// Why.
         error: Error,
-        /// Until then.
+        /// The length of the pause.
         pause: Duration,
     },
 }
@@ -121,8 +121,8 @@ impl CronEvent {
     }
 }
 
-/// Runs until `stop` is cancelled. Never panics, never gives up, and is not to be dropped while it runs: that could
-/// cut a statement off, which does no harm but that nobody knows whether it happened.
+/// Runs until `stop` is cancelled. Never panics and never gives up. It should not be dropped while it runs: that could
+/// interrupt a statement. This does no harm, but the outcome of the statement would be unknown.
 pub(crate) async fn run_schedule(
     pool: Pool,
     schema: Schema,
@@ -160,24 +160,25 @@ struct Schedule<OnEvent> {
     clock: CronClock,
     stop: CancellationToken,
     on_event: OnEvent,
-    /// The minute whose turn it is; none before the first start.
+    /// The next minute to schedule; none before the first start.
     next: Option<Minute>,
-    /// From which minute on this process has had its items, all of which are registered.
+    /// The minute from which on this process has had each of its items. All of them are registered.
     since: HashMap<String, Minute>,
-    /// When there was last nothing to do. A timer of the machine, which stands still while that sleeps.
+    /// When there was last nothing to do. By a timer of this machine, which stands still while the machine sleeps.
     rested: Instant,
-    /// In a row.
+    /// How many failures in a row.
     failures: u32,
 }
 
 impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
-    /// Ends with `Ok` only when it is to stop.
+    /// Returns `Ok` only when it was stopped.
     async fn follow(&mut self) -> Result<()> {
         let mut next = self.start().await?;
         while !self.stop.is_cancelled() {
             let mut now = self.clock.now();
             let mut step = plan::step(now, next, self.rested.elapsed());
-            // This machine's clock may have been set since the database was asked. To wait a little longer does no harm.
+            // This machine's clock may have been set since the database's time was read. Waiting a little longer does
+            // no harm.
             if !matches!(step, Step::Wait(_)) || self.clock.is_stale() {
                 now = self.ask_time().await?;
                 step = plan::step(now, next, self.rested.elapsed());
@@ -199,7 +200,7 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         Ok(())
     }
 
-    /// Registers the items and makes up for what was missed. Gives back the minute whose turn is next.
+    /// Registers the items and backfills missed ticks. Returns the next minute to schedule.
     async fn start(&mut self) -> Result<Minute> {
         let start = self.ask_time().await?;
         let items = self.items.snapshot();
@@ -217,7 +218,7 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         Ok(next)
     }
 
-    /// The time by the clock that cron follows. Asks the database, if that is the one.
+    /// The time by the clock that cron follows. Queries the database, if that is the clock.
     async fn ask_time(&mut self) -> Result<DateTime<Utc>> {
         if let Some(difference) = self.clock.difference() {
             let (database, local) = self.store.read_clock().await?;
@@ -228,7 +229,8 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         Ok(self.clock.now())
     }
 
-    /// One minute in its turn. Items that were added meanwhile are first registered and made up for, as at a start.
+    /// Schedules one minute that has become due. Items that were added meanwhile are first registered and backfilled,
+    /// as at a start.
     async fn tick(&mut self, minute: Minute, now: DateTime<Utc>) -> Result<()> {
         let items = self.items.snapshot();
         let is_new = |item: &&Arc<Cron>| !self.since.contains_key(item.identifier());
@@ -249,7 +251,7 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         self.store.register_cron_items(identifiers, now).await
     }
 
-    /// Minute after minute, from the oldest on: the database takes none that is older than the last.
+    /// Minute after minute, starting with the oldest: the database accepts no minute before the last one of an item.
     async fn make_up(&self, mut missed: Missed) -> Result<()> {
         while !self.stop.is_cancelled()
             && let Some((minute, due)) = missed.next(MINUTES_AT_A_TIME)
@@ -260,7 +262,7 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         Ok(())
     }
 
-    /// Keeps in mind since when each item is here, and forgets those that are gone.
+    /// Remembers since when each item is in the list, and forgets removed items.
     fn note(&mut self, items: &[Arc<Cron>], now: DateTime<Utc>) {
         let mut before = std::mem::take(&mut self.since);
         let since = |item: &Arc<Cron>| {
@@ -294,7 +296,7 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
     }
 
     async fn rest(&mut self, pause: Duration) {
-        // Either way the caller looks at the token and at the clock again.
+        // In both cases the caller checks the token and the clock again.
         let _ = self.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
         self.rested = Instant::now();
     }

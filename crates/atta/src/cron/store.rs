@@ -1,4 +1,4 @@
-//! The statements of cron. All can be sent again at any time: what was done is not done twice.
+//! The statements of cron. Each can be repeated at any time: what was done is not done twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const READ_CLOCK: &str = include_str!("../../sql/queries/read_clock.sql");
 const REGISTER_CRON_ITEMS: &str = include_str!("../../sql/queries/register_cron_items.sql");
 const SCHEDULE_CRON_JOBS: &str = include_str!("../../sql/queries/schedule_cron_jobs.sql");
 
-/// A connection that does not answer for so long is given up: what was sent may have happened or not.
+/// How long to wait for an answer before a connection is abandoned. The outcome of its statement is then unknown.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -32,16 +32,16 @@ pub(super) struct Store {
     pool: Pool,
     register_cron_items: String,
     schedule_cron_jobs: String,
-    /// Ends the waiting for a connection, but no statement.
+    /// Ends the wait for a connection, but not a running statement.
     stop: CancellationToken,
 }
 
-/// What became of a minute.
+/// The result of scheduling a minute.
 #[derive(Debug, Default)]
 pub(super) struct Scheduled {
-    /// The items of which this call added the job. The others were added before, by whomever.
+    /// The items whose jobs this call added. The jobs of the others had been added before, by any worker.
     pub(super) identifiers: Vec<String>,
-    /// The items that the database will not have, and why.
+    /// The items that the database refused, and why.
     pub(super) refused: Vec<(String, Error)>,
 }
 
@@ -55,7 +55,7 @@ impl Store {
         }
     }
 
-    /// The database's time, and this machine's at the same moment: half-way between question and answer.
+    /// The database's time, and this machine's at the same moment: half-way between request and answer.
     pub(super) async fn read_clock(&self) -> Result<(DateTime<Utc>, DateTime<Utc>)> {
         let doing = "reading the database's clock";
         let client = self.client(doing).await?;
@@ -66,7 +66,7 @@ impl Store {
         Ok((row.get("now"), local))
     }
 
-    /// Makes the items known, from `now` on, and gives back what was known of them before.
+    /// Registers the items, from `now` on, and returns what was known about them before.
     pub(super) async fn register_cron_items(
         &self,
         identifiers: Vec<&str>,
@@ -83,7 +83,7 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get(0), known(row))).collect())
     }
 
-    /// Adds the jobs of a minute. If the database refuses one for what it says, the others are still added.
+    /// Adds the jobs of a minute. If the database refuses one because of its values, the others are still added.
     pub(super) async fn schedule(
         &self,
         minute: Minute,
@@ -140,7 +140,7 @@ impl Store {
         match timeout(PATIENCE, client.query_typed(sql, parameters)).await {
             Ok(answer) => answer.map_err(|error| Error::database(doing, error)),
             Err(_) => {
-                // Nobody else shall get a connection with a statement still under way.
+                // The pool must not hand out a connection on which a statement is still running.
                 drop(Object::take(client));
                 Err(Error::unavailable(format!("{doing}: no answer for {} seconds", PATIENCE.as_secs())))
             }
@@ -153,24 +153,24 @@ impl Store {
     }
 }
 
-/// Whether the values are to blame, and not the connection, the schema or the server: data, constraints, what
-/// `add_job` refuses, what a trigger raises, an index entry too large.
+/// Whether the values caused the error, and not the connection, the schema or the server: invalid data, a constraint,
+/// an error of `add_job`, an error that a trigger raised, or an index entry that is too large.
 fn is_about_values(error: &Error) -> bool {
     let Some(code) = error.db_code() else { return false };
     match code {
-        // Two adds met; the next try goes through.
+        // Two adds collided; the next attempt succeeds.
         "23505" => false,
         "P0001" | "54000" => true,
         _ => ["22", "23", "GWB"].iter().any(|class| code.starts_with(class)),
     }
 }
 
-/// A job as the statement reads it.
+/// A job in the form that the statement reads.
 #[derive(Serialize)]
 struct CronJob<'a> {
     identifier: &'a str,
     task_identifier: &'a str,
-    /// JSON, handed over apart from the rest.
+    /// JSON text, passed as a separate parameter.
     #[serde(skip)]
     payload: String,
     queue_name: Option<&'a str>,

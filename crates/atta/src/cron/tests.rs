@@ -1,4 +1,4 @@
-//! Cron without a database: what is read, when it is due, what is to do next.
+//! Tests of cron without a database: parsing, when items are due, and planning.
 
 mod parsing;
 mod planning;
@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 
 use super::Cron;
 
-/// `2026-03-01T08:00` in UTC.
+/// Reads `2026-03-01T08:00` as UTC.
 fn at(time: &str) -> DateTime<Utc> {
     let seconds = if time.len() == 16 { ":00Z" } else { "Z" };
     format!("{time}{seconds}").parse().unwrap()

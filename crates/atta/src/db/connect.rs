@@ -1,7 +1,8 @@
-//! The one place that connects: which server, with TLS or without, and is it the kind of server that was asked for?
+//! The one place that opens connections. It chooses the server, uses TLS or not, and checks whether the server is of
+//! the requested kind.
 //!
-//! Servers are tried in their order, and each of the addresses that a name has. A server that refuses the login ends the
-//! search, as with libpq: the next one would refuse it too, or be the wrong one.
+//! Servers are tried in order, and with each server all addresses of its name. If a server refuses the login, the
+//! search ends, as with libpq: the next server would refuse it too, or be the wrong one.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
@@ -14,10 +15,10 @@ use super::connect_failure::{Failure, Miss};
 use super::connection::{ConnectionSettings, Server, SessionKind};
 use super::tls::{Connector, SslMode, Stream};
 
-/// The other end of a client, to be driven by a task.
+/// The driver's half of a connection, which a task must poll.
 pub(crate) type Connection = tokio_postgres::Connection<Socket, Stream>;
 
-/// Whether to use TLS, for one attempt.
+/// Whether one attempt uses TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wire {
     Plain,
@@ -46,7 +47,7 @@ pub(crate) async fn open(settings: &ConnectionSettings) -> Result<(Client, Conne
     Err(Failure::new(settings, misses))
 }
 
-/// What to look for, one after the other.
+/// The kinds of session to search for, one after the other.
 fn passes(session: SessionKind) -> &'static [SessionKind] {
     match session {
         SessionKind::Any => &[SessionKind::Any],
@@ -109,7 +110,7 @@ async fn within<T>(limit: Option<Duration>, work: impl Future<Output = T>) -> Op
     }
 }
 
-/// A socket has none.
+/// A Unix socket has no addresses.
 enum Addresses {
     Socket,
     Internet(Vec<IpAddr>),
@@ -147,7 +148,7 @@ async fn look_up(server: &Server) -> std::io::Result<Addresses> {
     }
 }
 
-/// What all attempts at one server have in common.
+/// The values that all attempts at one server share.
 struct Attempt<'a> {
     settings: &'a ConnectionSettings,
     server: &'a Server,
@@ -156,7 +157,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Connects to one address, if need be twice: with TLS and without.
+    /// Connects to one address; if necessary twice, with TLS and without.
     async fn open(&self, mut config: Config, address: Option<IpAddr>) -> Result<(Client, Connection), Miss> {
         match &self.server.host {
             Host::Tcp(name) => config.host(name),
@@ -174,7 +175,7 @@ impl Attempt<'_> {
                 Ok(opened) => return Ok(opened),
                 Err(miss) => {
                     let miss = miss.after(first.take());
-                    // Without TLS there is nothing else to try for "prefer" if that is how it was tried already.
+                    // With "prefer", if the attempt did not use TLS anyway, there is nothing else to try.
                     let was_plain = *wire == Wire::TlsIfOffered && !connector.was_used();
                     if was_plain || !miss.may_be_the_wire() {
                         return Err(miss);
@@ -186,7 +187,7 @@ impl Attempt<'_> {
         Err(first.unwrap_or_else(|| Miss::timeout(self.server, None)))
     }
 
-    /// How to try, one after the other. No server does TLS on a socket.
+    /// Whether to use TLS, for each attempt in order. Servers do not use TLS on Unix sockets.
     fn wires(&self) -> &'static [Wire] {
         match self.settings.tls().mode() {
             _ if self.server.is_socket() => &[Wire::Plain],
@@ -224,7 +225,7 @@ impl Attempt<'_> {
     }
 }
 
-/// What a server says of itself.
+/// What a server reports about its session.
 struct SessionState {
     is_standby: bool,
     is_read_only: bool,
@@ -242,7 +243,7 @@ impl SessionState {
     }
 }
 
-/// Asks while nobody else drives the connection yet.
+/// Queries the server while no task polls the connection yet.
 async fn read_session_kind(
     client: &Client,
     connection: &mut Connection,
@@ -253,7 +254,7 @@ async fn read_session_kind(
         tokio::select! {
             biased;
             answer = &mut asked => break answer?,
-            // Its end is an error of the question as well, in the next round.
+            // If the connection ends, the query fails as well, in the next round of the loop.
             message = poll_fn(|cx| connection.poll_message(cx)) => match message {
                 Some(Err(error)) => return Err(error),
                 Some(Ok(_)) => {}

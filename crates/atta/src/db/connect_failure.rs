@@ -1,4 +1,4 @@
-//! Why no connection was made: at which servers, for what reasons, and what may help. Never with a password in it.
+//! Why no connection was opened: for each server the reason, and a hint. Never contains a password.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::connection::{ConnectionSettings, Server};
 use crate::Error;
 use crate::error::{chain, cure, is_transient_code};
 
-/// Why one server was not it.
+/// Why one server could not be used.
 #[derive(Debug)]
 pub(crate) struct Miss {
     server: String,
@@ -26,14 +26,14 @@ pub(crate) struct Miss {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MissKind {
-    /// No answer, or one that is soon another.
+    /// The server did not answer, or returned an error that will soon pass.
     Unavailable,
     UnknownHost,
-    /// The server answered that these people don't get in.
+    /// The server refused the login.
     Refused,
-    /// The server answered with an error that stays.
+    /// The server returned a permanent error.
     Invalid,
-    /// TLS was not to be had, or not with this certificate.
+    /// TLS was not available, or the certificate was not accepted.
     Tls,
     NoPassword,
     WrongKind,
@@ -53,21 +53,21 @@ impl Miss {
         Miss::new(server, MissKind::WrongKind, why.into())
     }
 
-    /// What the driver says.
+    /// Classifies an error of the driver.
     pub(super) fn driver(server: &Server, error: tokio_postgres::Error, used_tls: bool) -> Miss {
         let is_about_tls = error.to_string() == "error performing TLS handshake";
         let (kind, reason) = match (error.as_db_error(), error.source()) {
             (Some(answer), _) => {
                 let code = answer.code().code();
                 let kind = match code {
-                    // Who may log in; and a database that does not exist stays so.
+                    // Login errors; and a database that does not exist, which a retry does not change.
                     code if code.starts_with("28") || code == "3D000" => MissKind::Refused,
                     code if is_transient_code(code) => MissKind::Unavailable,
                     _ => MissKind::Invalid,
                 };
                 (kind, format!("{} (SQLSTATE {code})", answer.message()))
             }
-            // A certificate of ours that the server does not like is told only after the handshake.
+            // The server reports that it rejects our certificate only after the handshake.
             (None, Some(cause)) if has_tls_cause(cause) || is_about_tls && !is_io(cause) => {
                 (MissKind::Tls, chain(cause))
             }
@@ -80,7 +80,7 @@ impl Miss {
             (None, Some(cause)) => (MissKind::Unavailable, chain(cause)),
             (None, None) => (MissKind::Unavailable, error.to_string()),
         };
-        // A handshake that the server breaks off without a word is about TLS for most people.
+        // If the server breaks off a handshake without an error message, TLS is the likely cause.
         let reason = if is_about_tls && used_tls { format!("TLS: {reason}") } else { reason };
         Miss { source: Some(error), ..Miss::new(server, kind, reason) }
     }
@@ -89,21 +89,21 @@ impl Miss {
         Miss { server: server.to_string(), reason, kind, source: None }
     }
 
-    /// The next server need not be asked.
+    /// Whether the other servers need not be tried.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self.kind, MissKind::Refused | MissKind::NoPassword)
     }
 
-    /// Whether it may be otherwise with TLS instead of without, or the other way round.
+    /// Whether another attempt, with TLS instead of without or the other way round, may succeed.
     pub(super) fn may_be_the_wire(&self) -> bool {
         let is_unknown_database = self.code() == Some(&SqlState::INVALID_CATALOG_NAME);
         matches!(self.kind, MissKind::Refused | MissKind::Tls) && !is_unknown_database
     }
 
-    /// Keeps in mind what was wrong with the other way.
+    /// Adds the reason of the first attempt, if there was one.
     pub(super) fn after(self, first: Option<Miss>) -> Miss {
         let Some(first) = first else { return self };
-        // "allow" on a server without TLS: that there is none was not the point.
+        // With "allow", on a server without TLS: the refusal of the first attempt is the reason, not the lack of TLS.
         if self.kind == MissKind::Tls && first.kind == MissKind::Refused {
             return first;
         }
@@ -135,19 +135,19 @@ fn is_io(error: &(dyn StdError + 'static)) -> bool {
     error.is::<io::Error>()
 }
 
-/// Why no connection was made.
+/// Why no connection was opened.
 #[derive(Debug)]
 pub(crate) struct Failure {
     place: String,
     message: String,
     hint: Option<String>,
     is_config: bool,
-    /// The driver's error that counts.
+    /// The driver's error, of the server whose reason counts most.
     source: Option<tokio_postgres::Error>,
 }
 
 impl Failure {
-    /// None of the servers would do. The last one's reason counts most.
+    /// None of the servers could be used. The reason of the last one counts most.
     pub(super) fn new(settings: &ConnectionSettings, mut misses: Vec<Miss>) -> Failure {
         let place = settings.place();
         let reasons: Vec<String> =
@@ -166,13 +166,13 @@ impl Failure {
         Failure { place, message, hint, is_config, source: last.and_then(|last| last.source) }
     }
 
-    /// Before any server was tried.
+    /// For an error before any server was tried.
     pub(super) fn of_set_up(settings: &ConnectionSettings, error: Error) -> Failure {
         let (message, hint) = (error.message().to_owned(), error.hint().map(str::to_owned));
         Failure { place: settings.place(), message, hint, is_config: true, source: None }
     }
 
-    /// As an error of ours, which says what for: "adding a job".
+    /// Converts into an [`Error`] that names the operation, such as "adding a job".
     pub(crate) fn into_error(self, doing: Option<&str>) -> Error {
         let message = match doing {
             Some(doing) => format!("{doing}: {self}"),
@@ -186,8 +186,8 @@ impl Failure {
         }
     }
 
-    /// For a pool, which knows only the driver's errors, and these only the driver makes: it is given a wire that fails
-    /// with ours.
+    /// Converts into an error of the driver, for a pool, which accepts only those. Only the driver can create them, so
+    /// it gets a broken connection that fails with this failure.
     pub(crate) async fn into_driver_error(self) -> tokio_postgres::Error {
         let wire = BrokenWire(Some(self));
         match Config::new().user("nobody").connect_raw(wire, NoTls).await {
@@ -196,7 +196,7 @@ impl Failure {
         }
     }
 
-    /// The way back.
+    /// The reverse of [`Failure::into_driver_error`].
     pub(crate) fn from_driver_error(error: tokio_postgres::Error) -> Result<Failure, tokio_postgres::Error> {
         let is_ours = error
             .source()
@@ -220,7 +220,7 @@ impl fmt::Display for Failure {
 
 impl StdError for Failure {}
 
-/// What may help.
+/// The hint for a failure.
 fn hint(settings: &ConnectionSettings, miss: &Miss) -> String {
     let (user, database, mode) = (settings.user(), settings.database(), settings.tls().mode());
     let code = miss.code().map(SqlState::code).unwrap_or_default();
@@ -251,7 +251,7 @@ fn hint(settings: &ConnectionSettings, miss: &Miss) -> String {
     }
 }
 
-/// Fails at the first byte.
+/// A connection that fails at the first byte.
 struct BrokenWire(Option<Failure>);
 
 impl BrokenWire {

@@ -1,8 +1,8 @@
-//! Where the database is and how to get to it: from a connection string, files and the environment to settings that say
-//! everything. Read as libpq does, so that what works with `psql` works here.
+//! Where the database is and how to connect to it: a connection string, files and the environment become complete
+//! settings. They are read as libpq does, so that what works with `psql` works here.
 //!
-//! Nothing connects here: that is [`super::connect`]. Passwords and certificates are read from their files at each
-//! connection, so that a worker that runs for months finds the new ones.
+//! Nothing connects here: see [`super::connect`]. Passwords and certificates are read from their files at each
+//! connection, so that a worker that runs for months uses new ones.
 
 mod parse;
 mod options;
@@ -25,17 +25,18 @@ use super::{connect, pool};
 use crate::{Error, Result};
 use options::Options;
 
-/// How long a connection may take to be made.
+/// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection that hangs is a lost one: half a minute is what a worker may be silent for.
+/// After how long without an answer a connection counts as lost. It must be shorter than the default recovery threshold
+/// of 30 seconds.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Where the database is and how to get to it.
+/// Where the database is and how to connect to it.
 ///
-/// Everything is read as libpq does: a URL (`postgres://user@host:5432/database`), `key=value` pairs or the bare name of
-/// a database, completed by a service file, the `PG*` variables, the passfile and the certificates in `~/.postgresql`.
-/// What is shown of it never has the password in it.
+/// Everything is read as libpq does: a URL (`postgres://user@host:5432/database`), `key=value` pairs or only the name
+/// of a database, completed by a service file, the `PG*` variables, the passfile and the certificates in
+/// `~/.postgresql`. Displaying the settings never shows the password.
 ///
 /// ```
 /// # fn main() -> atta::Result<()> {
@@ -46,9 +47,9 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// ```
 #[derive(Clone)]
 pub struct ConnectionSettings {
-    /// What the rest was made from.
+    /// The options from which the other fields were made.
     options: Options,
-    /// What is the same for all servers.
+    /// The part that is the same for all servers.
     config: Config,
     servers: Vec<Server>,
     tls: TlsSettings,
@@ -58,7 +59,7 @@ pub struct ConnectionSettings {
     passfile: Option<PathBuf>,
 }
 
-/// A connection string as it was given, which may hold a password and so is not shown.
+/// A connection string as it was given. It may contain a password, so it is never displayed.
 #[derive(Clone)]
 pub(crate) struct ConnectionText(pub(crate) String);
 
@@ -72,12 +73,12 @@ impl fmt::Debug for ConnectionText {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) host: Host,
-    /// Spares looking up the host's name.
+    /// If set, the name of the host is not looked up.
     pub(crate) address: Option<IpAddr>,
     pub(crate) port: u16,
 }
 
-/// What a server must be fit for.
+/// The kind of session that is requested of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionKind {
     Any,
@@ -89,14 +90,14 @@ pub(crate) enum SessionKind {
 }
 
 impl ConnectionSettings {
-    /// From a connection string or the name of a database; what it does not say comes from this process's environment.
-    /// An empty text is fine: then everything does.
+    /// Reads a connection string or the name of a database. Options that it does not contain come from the environment
+    /// of this process. An empty text is valid: then all options do.
     pub fn new(text: &str) -> Result<ConnectionSettings> {
         ConnectionSettings::with_variables(text, |name| std::env::var(name).ok())
     }
 
-    /// From the environment alone: `DATABASE_URL`, or else `PGDATABASE`, `PGHOST` and so on. None if it says nothing of a
-    /// database.
+    /// Reads the environment alone: `DATABASE_URL`, or else `PGDATABASE`, `PGHOST` and so on. None if it does not name
+    /// a database.
     pub fn from_environment() -> Result<Option<ConnectionSettings>> {
         let text = in_environment(|name| std::env::var(name).ok());
         text.map(|text| ConnectionSettings::new(&text)).transpose()
@@ -125,12 +126,12 @@ impl ConnectionSettings {
             passfile: options.get("passfile").map(PathBuf::from),
             options,
         };
-        // Files that are not there, or make no sense, should be heard of now.
+        // Reports missing or invalid files now, not at the first connection.
         settings.tls.connector()?;
         Ok(settings)
     }
 
-    /// The same server, another database.
+    /// The same server, but another database.
     #[must_use]
     pub fn with_database(mut self, name: &str) -> ConnectionSettings {
         self.options.set("dbname", name);
@@ -138,7 +139,7 @@ impl ConnectionSettings {
         self
     }
 
-    /// The name by which the server shows the connections.
+    /// Sets the name that the server shows for the connections.
     #[must_use]
     pub fn with_application_name(mut self, name: &str) -> ConnectionSettings {
         self.options.set("application_name", name);
@@ -146,7 +147,7 @@ impl ConnectionSettings {
         self
     }
 
-    /// More settings for the server's session, after those that there are.
+    /// Adds settings for the server's session, after the existing ones.
     #[must_use]
     pub(crate) fn with_server_options(mut self, more: &str) -> ConnectionSettings {
         let options = format!("{} {more}", self.config.get_options().unwrap_or_default());
@@ -165,7 +166,7 @@ impl ConnectionSettings {
         self.config.get_user().unwrap_or_default()
     }
 
-    /// What should be mended although it can be worked with: a passfile that others may read, say.
+    /// Problems that should be corrected although connections work, for example a passfile that others may read.
     pub fn warnings(&self) -> Vec<String> {
         if self.has_password() {
             return Vec::new();
@@ -174,8 +175,8 @@ impl ConnectionSettings {
         warnings.take(1).collect()
     }
 
-    /// All of it as a connection string that needs no environment, **with the password in it**: for handing the
-    /// connection on to another process, never for showing it.
+    /// All settings as a connection string that needs no environment, **with the password in it**. For passing the
+    /// connection to another process, never for displaying it.
     pub fn to_string_with_password(&self) -> String {
         let mut options = self.options.clone();
         if let Some(password) = self.servers.first().and_then(|server| self.look_up_password(server).password)
@@ -187,17 +188,18 @@ impl ConnectionSettings {
         options.to_text()
     }
 
-    /// Opens one connection. Its other end is driven by a task that ends with the client.
+    /// Opens one connection. A task drives its other half, and ends with the client.
     ///
-    /// The error says where it tried to connect to, and what may help; never the password. Cancel safe.
+    /// The error contains the servers that were tried and a hint, and never the password. Cancel safe.
     pub async fn connect(&self) -> Result<Client> {
         let (client, connection) = connect::open(self).await.map_err(|failure| failure.into_error(None))?;
-        // What goes wrong on the way is the answer to the client's next call.
+        // An error of the connection is returned by the client's next call.
         tokio::spawn(connection);
         Ok(client)
     }
 
-    /// A pool of up to `size` connections, for [`WorkerUtils::new`](crate::WorkerUtils::new) say. Opens none yet.
+    /// A pool of up to `size` connections, for example for [`WorkerUtils::new`](crate::WorkerUtils::new). Opens none
+    /// yet.
     pub fn pool(&self, size: usize) -> Result<Pool> {
         pool::pool(self, size)
     }
@@ -222,7 +224,7 @@ impl ConnectionSettings {
         self.has_random_order
     }
 
-    /// Gives up a server that does not answer after this time, if not sooner.
+    /// Limits the time to connect to a server, unless a shorter limit is set already.
     pub(crate) fn with_connect_timeout(mut self, limit: Duration) -> ConnectionSettings {
         self.connect_timeout = Some(self.connect_timeout.map_or(limit, |timeout| timeout.min(limit)));
         self
@@ -240,7 +242,7 @@ impl ConnectionSettings {
         self.passfile.as_deref()
     }
 
-    /// What the passfile says for a server.
+    /// Looks up the password for a server in the passfile.
     pub(crate) fn look_up_password(&self, server: &Server) -> passfile::Lookup {
         let Some(file) = self.passfile() else { return passfile::Lookup::default() };
         let host = server.host_text();
@@ -250,14 +252,14 @@ impl ConnectionSettings {
         passfile::look_up(file, &login)
     }
 
-    /// Servers and database, as errors name them.
+    /// Servers and database, as they are named in errors.
     pub(crate) fn place(&self) -> String {
         let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
         format!("{}/{}", servers.join(","), self.database())
     }
 }
 
-/// What the environment says of a database, as the text of a connection string; none if it says nothing.
+/// The database that the environment names, as a connection string; none if it names none.
 pub(crate) fn in_environment(variables: impl Fn(&str) -> Option<String>) -> Option<String> {
     let set = |name: &str| variables(name).filter(|value| !value.is_empty());
     let is_named = ["PGDATABASE", "PGHOST", "PGHOSTADDR", "PGSERVICE"].iter().any(|name| set(name).is_some());
@@ -269,7 +271,7 @@ impl Server {
         !matches!(self.host, Host::Tcp(_))
     }
 
-    /// The host's name or address, or the socket's folder.
+    /// The name or address of the host, or the folder of the socket.
     pub(crate) fn host_text(&self) -> String {
         match &self.host {
             Host::Tcp(name) => name.clone(),
@@ -290,7 +292,7 @@ impl fmt::Display for Server {
     }
 }
 
-/// A URL without the password.
+/// Displays a URL without the password.
 impl fmt::Display for ConnectionSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers: Vec<String> = self
@@ -334,7 +336,7 @@ fn config(options: &Options) -> Result<Config> {
             ("require", ChannelBinding::Require),
         ],
     )?);
-    // Neither changes anything for us, but what can't be had must be refused.
+    // Neither option changes anything here, but values that can't be supported must be rejected.
     chosen(options, "gssencmode", &[("disable", ()), ("prefer", ())])?;
     chosen(
         options,
@@ -345,11 +347,11 @@ fn config(options: &Options) -> Result<Config> {
     Ok(config)
 }
 
-/// How a connection that nobody answers on is found out.
+/// Sets how lost connections are detected.
 fn set_liveness(config: &mut Config, options: &Options) -> Result<()> {
     let seconds = |key| Ok::<_, Error>(number::<u32>(options, key)?.map(|s| Duration::from_secs(s.into())));
     config.keepalives(number::<i32>(options, "keepalives")? != Some(0));
-    // Zero is the system's own choice, as in libpq.
+    // Zero selects the system's own default, as in libpq.
     let zero = |duration: &Duration| !duration.is_zero();
     config.keepalives_idle(seconds("keepalives_idle")?.filter(zero).unwrap_or(SILENCE));
     if let Some(interval) = seconds("keepalives_interval")?.filter(zero) {
@@ -409,7 +411,7 @@ fn to_address(text: &str) -> Result<Option<IpAddr>> {
     Ok(Some(address))
 }
 
-/// What stands where a port should may be half of a password, so it is not repeated.
+/// The text in the place of a port may be half of a password, so the error does not repeat it.
 fn to_port(text: &str) -> Result<u16> {
     match text.parse() {
         _ if text.is_empty() => Ok(5432),
@@ -436,7 +438,7 @@ fn session(options: &Options) -> Result<SessionKind> {
     )
 }
 
-/// One of a few words; the first of them if nothing is given.
+/// Chooses one of a few words; the first of them if none is given.
 pub(crate) fn choose<T: Copy>(key: &str, given: Option<&str>, choices: &[(&str, T)]) -> Result<T> {
     let given = given.unwrap_or(choices[0].0);
     choices.iter().find(|(word, _)| *word == given).map(|(_, choice)| *choice).ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! What lies between us and the server: nothing that matters, or a pooler that hands out another server connection
-//! for each transaction. Behind the latter prepared statements fail, and LISTEN seems to work and does not.
+//! What is between this process and the server: nothing that matters, or a pooler that uses another server connection
+//! for each transaction. Behind such a pooler prepared statements fail, and LISTEN succeeds but receives nothing.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use tokio_postgres::Client;
 use super::connection::ConnectionSettings;
 use crate::{Error, Result};
 
-/// How the server is reached.
+/// How this process is connected to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     /// One server connection for each of ours.
     Direct,
-    /// Server connections are shared: PgBouncer in transaction mode, say.
+    /// Server connections are shared, for example by PgBouncer in transaction mode.
     Shared,
 }
 
-/// A pooler with a single server connection makes the second of our two wait for the first.
+/// If a pooler has only one server connection, the second of our two connections waits for the first.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often a pooler is tried. Others may use it at the same time, so once is not enough to catch it sharing.
+/// How often a pooler is tested. Others may use it at the same time, so one round is not enough to detect sharing.
 const ROUNDS: usize = 20;
 
-/// Finds out how the server is reached.
+/// Finds out how this process is connected to the server.
 ///
-/// A setting in the start-up message reaches the server's session only if nothing is in between: poolers refuse or
-/// drop what they do not know. With a pooler there, it may still keep one server connection for each of ours.
+/// A setting in the start-up message reaches the server's session only if nothing is in between: poolers refuse or drop
+/// settings that they do not know. Even with a pooler, each of our connections may have its own server connection.
 pub(crate) async fn probe(settings: &ConnectionSettings) -> Result<Link> {
     let mark = format!("{:016x}", fastrand::u64(..));
     let marked = settings.clone().with_server_options(&format!("-c atta.mark={mark}"));
@@ -41,13 +41,14 @@ pub(crate) async fn probe(settings: &ConnectionSettings) -> Result<Link> {
     for _ in 0..ROUNDS {
         is_shared = is_shared || is_caught_sharing(&first, &second).await.map_err(failed)?;
     }
-    // Whoever gets that server connection next should not find our mark; if it stays, it harms nobody.
+    // The next user of that server connection should not find our mark. If it stays, it does no harm.
     let _ = set_mark(&first, "").await;
     Ok(if is_shared { Link::Shared } else { Link::Direct })
 }
 
-/// The first leaves a mark in its session. The second opens a transaction: a pooler that shares server connections
-/// gives it the one that the first has just used, and the mark with it; then the first finds itself elsewhere.
+/// The first connection sets a mark in its session. The second one opens a transaction. A pooler that shares server
+/// connections gives it the one that the first has just used, with the mark; then the first gets another server
+/// connection.
 async fn is_caught_sharing(first: &Client, second: &Client) -> Result<bool, tokio_postgres::Error> {
     let mark = format!("{:016x}", fastrand::u64(..));
     set_mark(first, &mark).await?;

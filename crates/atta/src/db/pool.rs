@@ -1,4 +1,4 @@
-//! Connections: a pool for everything that is short, and single ones for what must have its own.
+//! Connections: a pool for short statements, and single connections for uses that need their own.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,32 +18,34 @@ use super::connection::ConnectionSettings;
 use super::read_only::{self, ReadOnlySessions};
 use crate::{Error, Result};
 
-/// How long a caller waits for a free connection of the pool before that counts as a failure.
+/// How long a caller waits for a free connection of the pool before that is an error.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// What every statement of a worker wants: an index. PostgreSQL keeps the plans of prepared statements, and one that was
-/// made while the table of jobs was empty reads all of it when it no longer is. What has no index, our own small tables,
-/// is read all the same, at a cost that looks enormous: enough to have it compiled each time, if we let it. Few rows are
-/// joined to many, so row by row: a merge would read all of an index. With no other way to go, planning each time anew
-/// would be in vain, and it takes longer than most of these statements.
+/// Planner settings that make every statement of a worker use an index. PostgreSQL keeps the plans of prepared
+/// statements: a plan that was made while the table of jobs was empty would later read the whole table. Our own small
+/// tables have no index and are still read whole, at an estimated cost so high that PostgreSQL would compile the plan
+/// with JIT each time, so JIT is off. Few rows are joined to many, so joins are nested loops: a merge join would read a
+/// whole index. As no other plan remains, planning anew each time would gain nothing, and it takes longer than most of
+/// these statements.
 const INDEXES_ONLY: &str = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_mergejoin = off; \
      set enable_hashjoin = off; set jit = off; set plan_cache_mode = force_generic_plan";
 
-/// What every session of our own begins with, whatever its role or database has as defaults.
+/// The settings with which every session of our own begins, whatever the defaults of its role or database are.
 ///
-/// Claims need read committed: at a higher level two of them that meet end in a serialization failure. `pg_catalog` comes
-/// first in the search path, also where the configured path names it later, so that an operator of ours can't be replaced by
-/// one with the same types. The rest of the path stays, for the users' triggers on the tables. That is no protection from
-/// functions and operators that match better than those of `pg_catalog`: against them each statement names the schema
-/// itself, as it must behind a pooler anyway.
+/// Claims need read committed: at a higher level, two concurrent claims end in a serialization failure. `pg_catalog`
+/// comes first in the search path, even if the configured path names it later, so that none of our operators can be
+/// replaced by one with the same types. The rest of the path stays, for the users' triggers on the tables. This does
+/// not protect from functions and operators that match better than those of `pg_catalog`. For that, each statement
+/// names the schema itself, as it must behind a pooler anyway.
 pub(crate) const SESSION: &str = "set default_transaction_isolation = 'read committed'; \
      select pg_catalog.set_config('search_path', pg_catalog.rtrim(pg_catalog.concat(\
      'pg_catalog, ', pg_catalog.current_setting('search_path')), ', '), false)";
 
-/// As many milliseconds as a setting of PostgreSQL's can have.
+/// The largest number of milliseconds that a setting of PostgreSQL can have.
 const LONGEST: u128 = i32::MAX as u128;
 
-/// As many connections as PostgreSQL itself can be set up for. A pool makes room for all of them at once.
+/// The largest number of connections that PostgreSQL can be configured for. A pool allocates space for all of them at
+/// once.
 pub(crate) const MOST_CONNECTIONS: usize = 262_143;
 
 /// A pool of up to `size` connections. Opens none yet.
@@ -55,10 +57,10 @@ pub(crate) fn pool(settings: &ConnectionSettings, size: usize) -> Result<Pool> {
     build(builder(settings, size))
 }
 
-/// How long the server works on a statement, and waits for a lock within it, before it gives the statement up.
+/// How long the server works on a statement, and waits for a lock within it, before it cancels the statement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatementLimits {
-    /// None: it may take as long as it does.
+    /// None: no limit.
     pub(crate) statement: Option<Duration>,
     pub(crate) lock: Duration,
 }
@@ -72,7 +74,7 @@ impl StatementLimits {
     }
 }
 
-/// A pool for a worker's own statements, over connections that nobody else uses.
+/// A pool for a worker's own statements, on connections that nothing else uses.
 pub(crate) fn worker_pool(
     settings: &ConnectionSettings,
     size: usize,
@@ -84,7 +86,7 @@ pub(crate) fn worker_pool(
         let set_up = set_up.clone();
         Box::pin(async move { client.batch_execute(&set_up).await.map_err(HookError::Backend) })
     });
-    // The one that came back last has prepared its statements already; to prepare a claim takes longer than the claim.
+    // The connection that was returned last has its statements prepared; preparing a claim takes longer than the claim.
     build(builder(settings, size).post_create(set_up).queue_mode(QueueMode::Lifo))
 }
 
@@ -99,7 +101,7 @@ fn builder(settings: &ConnectionSettings, size: usize) -> PoolBuilder {
         Opener { settings: settings.clone(), read_only: read_only.clone() },
         ManagerConfig { recycling_method: RecyclingMethod::Fast },
     );
-    // Each server has the time that it may take, however many there are.
+    // Each server gets its full connect timeout, however many servers there are.
     let tries = u32::try_from(settings.servers().len() + 1).unwrap_or(u32::MAX);
     let create = settings.connect_timeout().map(|timeout| timeout.saturating_mul(tries).max(WAIT));
     let timeouts = Timeouts { wait: Some(WAIT), create, recycle: Some(WAIT) };
@@ -113,7 +115,7 @@ fn builder(settings: &ConnectionSettings, size: usize) -> PoolBuilder {
     builder.pre_recycle(close_read_only)
 }
 
-/// How a pool gets a connection.
+/// How a pool opens a connection.
 struct Opener {
     settings: ConnectionSettings,
     read_only: Arc<ReadOnlySessions>,
@@ -144,7 +146,7 @@ impl Connect for Opener {
     }
 }
 
-/// A connection of the pool, for `doing`.
+/// Gets a connection of the pool. `doing` names the operation in errors.
 pub(crate) async fn get(pool: &Pool, doing: &str) -> Result<Object> {
     pool.get().await.map_err(|error| match error {
         deadpool_postgres::PoolError::Backend(error) => not_opened(doing, error),
@@ -152,8 +154,8 @@ pub(crate) async fn get(pool: &Pool, doing: &str) -> Result<Object> {
     })
 }
 
-/// A new connection to where the pool's connections lead, for `doing`. It is no part of the pool: it is there although all
-/// connections of the pool are in use, and the pool's hooks do not run for it.
+/// Opens a new connection to the pool's database. `doing` names the operation in errors. The connection does not belong
+/// to the pool: it is available even if all connections of the pool are in use, and the pool's hooks do not run for it.
 pub(crate) async fn open(pool: &Pool, doing: &str) -> Result<ClientWrapper> {
     pool.manager().create().await.map_err(|error| not_opened(doing, error))
 }

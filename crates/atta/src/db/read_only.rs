@@ -1,7 +1,8 @@
-//! Sessions that began read-only, because of `default_transaction_read_only` of their role or database.
+//! Sessions that are read-only from their start, because of `default_transaction_read_only` of their role or database.
 //!
-//! A session keeps what it began with: when the setting is reset, only new sessions may write. So a pool closes such sessions
-//! after a short while instead of using them again. Until the setting is reset, that costs a few connections per second.
+//! A session keeps the value with which it started: when the setting is reset, only new sessions may write. Therefore a
+//! pool closes such sessions after a short while instead of using them again. Until the setting is reset, that costs a
+//! few connections per second.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,8 +14,8 @@ use super::connect::Connection;
 /// How long a read-only session is used.
 const LIFETIME: Duration = Duration::from_secs(2);
 
-/// A pool notes the time of a connection a moment after it was opened. What was opened within this time of a read-only
-/// session is closed with it, which does no harm.
+/// A pool records the time of a connection a moment after it was opened. Connections that were opened within this time
+/// of a read-only session are closed with it, which does no harm.
 const TOLERANCE: Duration = Duration::from_secs(1);
 
 /// From this version on the server reports the setting at the start of a session.
@@ -39,17 +40,18 @@ impl ReadOnlySessions {
     }
 }
 
-/// What the server reports of the setting. None: it does not report it.
+/// The value of the setting that the server reports. None if it does not report it.
 pub(super) fn reported(connection: &Connection) -> Option<bool> {
     if let Some(value) = connection.parameter("default_transaction_read_only") {
         return Some(value == "on");
     }
-    // A pooler passes on only some of what the server reports, and shares sessions that are not ours to close.
+    // A pooler forwards only some of the parameters that the server reports, and shares sessions that we must not
+    // close.
     let version = connection.parameter("server_version")?.split('.').next()?;
     (version.parse::<u32>().ok()? >= REPORTED_SINCE).then_some(false)
 }
 
-/// Asks a server that does not report the setting. If it does not answer, the next statement will show why.
+/// Queries a server that does not report the setting. If it does not answer, the next statement reports why.
 pub(super) async fn ask(client: &Client) -> bool {
     let rows = client.simple_query("show default_transaction_read_only").await.unwrap_or_default();
     rows.iter().any(|message| match message {

@@ -1,4 +1,4 @@
-//! TLS, with libpq's sslmodes: what of a server's certificate is checked, and the driver's connector on rustls.
+//! TLS, with libpq's sslmodes: which checks are made of a server's certificate, and the driver's connector on rustls.
 
 mod certificate;
 mod stream;
@@ -20,15 +20,15 @@ use super::connection::{choose, passfile};
 use crate::{Error, Result};
 use verify::{Trust, Verifier};
 
-/// How much a connection insists on TLS, in libpq's words.
+/// How strictly a connection requires TLS, by libpq's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SslMode {
     Disable,
     Allow,
     Prefer,
-    /// With a root certificate at hand, the server's must come from it.
+    /// If a root certificate is configured, the server's certificate must be issued by it.
     Require,
-    /// As above, but whatever certificates there are. Node's word.
+    /// As `Require`, but accepts any certificate. Node's name for it.
     NoVerify,
     VerifyCa,
     VerifyFull,
@@ -44,16 +44,16 @@ const MODES: &[(&str, SslMode)] = &[
     ("verify-full", SslMode::VerifyFull),
 ];
 
-/// What was asked for. Files are read by [`TlsSettings::connector`].
+/// The requested TLS settings. Files are read by [`TlsSettings::connector`].
 #[derive(Clone, Debug)]
 pub(crate) struct TlsSettings {
     mode: SslMode,
     roots: Roots,
     revoked: Option<PathBuf>,
-    /// Ours, and the key to it.
+    /// Our certificate, and its key.
     certificate: Option<(PathBuf, PathBuf)>,
     sends_server_name: bool,
-    /// Without asking the server first; since PostgreSQL 17.
+    /// Starts TLS without asking the server first; supported since PostgreSQL 17.
     is_direct: bool,
     versions: Vec<&'static SupportedProtocolVersion>,
 }
@@ -73,7 +73,7 @@ impl fmt::Display for SslMode {
 }
 
 impl TlsSettings {
-    /// From the options of a connection, by libpq's names.
+    /// Reads the options of a connection, by libpq's names.
     pub(crate) fn read<'a>(option: impl Fn(&str) -> Option<&'a str>) -> Result<TlsSettings> {
         let roots = match option("sslrootcert") {
             None => Roots::None,
@@ -97,7 +97,7 @@ impl TlsSettings {
         let has_certificate =
             choose("sslcertmode", option("sslcertmode"), &[("allow", true), ("disable", false)])?;
         let certificate = option("sslcert").filter(|_| has_certificate).map(|certificate| {
-            // libpq's default for a certificate that was given is the key in its usual place, which may not exist.
+            // If only a certificate is given, libpq expects the key in the default place, which may not exist.
             let key =
                 option("sslkey").map_or_else(|| Path::new(certificate).with_extension("key"), PathBuf::from);
             (certificate.into(), key)
@@ -121,7 +121,7 @@ impl TlsSettings {
         self.is_direct
     }
 
-    /// What the server's certificate is checked against, in words for a hint.
+    /// What the server's certificate is checked against, as text for a hint.
     pub(crate) fn describe_roots(&self) -> String {
         match &self.roots {
             Roots::None => "nothing".into(),
@@ -130,7 +130,7 @@ impl TlsSettings {
         }
     }
 
-    /// Reads the files; what is wrong with them is an error of the set-up.
+    /// Reads the files. Invalid files are errors of the configuration.
     pub(crate) fn connector(&self) -> Result<Connector> {
         if self.mode == SslMode::Disable {
             return Ok(Connector::none());
@@ -181,7 +181,7 @@ impl TlsSettings {
     }
 }
 
-/// rustls knows the two versions that anyone should use, so a lower limit below them changes nothing.
+/// rustls supports only versions 1.2 and 1.3, so a lower limit below them changes nothing.
 fn versions(min: Option<&str>, max: Option<&str>) -> Result<Vec<&'static SupportedProtocolVersion>> {
     const WORDS: &[(&str, u8)] = &[("TLSv1.2", 2), ("TLSv1", 0), ("TLSv1.1", 1), ("TLSv1.3", 3)];
     let min = choose("ssl_min_protocol_version", min, WORDS)?;
@@ -204,7 +204,7 @@ fn certificates(file: &Path, option: &str) -> Result<Vec<CertificateDer<'static>
     read_pem(file, option)
 }
 
-/// All things of a kind in a file.
+/// Reads all items of one kind from a file.
 fn read_pem<T: PemObject>(file: &Path, option: &str) -> Result<Vec<T>> {
     let wrong = |why: String| Error::config(format!("{option}: can't read {}: {why}", file.display()));
     let bytes = fs::read(file).map_err(|error| wrong(error.to_string()))?;
@@ -229,7 +229,7 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| wrong(error.to_string()))
 }
 
-/// A key of root's may be shared with a group, as libpq has it: so are keys of the whole machine.
+/// Root's keys may be readable by a group, as in libpq: keys of the whole machine are shared this way.
 #[cfg(unix)]
 fn is_shared_by_root(metadata: &fs::Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -241,7 +241,7 @@ fn is_shared_by_root(_: &fs::Metadata) -> bool {
     false
 }
 
-/// Read once: they are many.
+/// Read only once, because there are many.
 fn system_roots() -> Result<Vec<CertificateDer<'static>>> {
     static SYSTEM: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
     let roots = SYSTEM.get_or_init(|| rustls_native_certs::load_native_certs().certs);

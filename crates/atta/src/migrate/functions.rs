@@ -1,24 +1,24 @@
-//! The functions of the SQL API: which there are, and whether a schema has ours.
+//! The functions of the SQL API: their list, and whether a schema has our versions of them.
 
 use crate::Schema;
 use crate::db::FUNCTIONS_MARKER;
 
-/// A function as Graphile names it, with a body of ours.
+/// A function with Graphile's name and our body.
 pub(super) struct Function {
     pub(super) name: &'static str,
-    /// The names of its arguments' types in the catalog; they tell it from an overload of somebody else's.
+    /// The names of its argument types in the catalog. They distinguish it from overloads that others created.
     argument_types: &'static [&'static str],
     template: &'static str,
 }
 
-/// A function as it stands in a schema.
+/// A function that was found in a schema.
 pub(super) struct FoundFunction {
     pub(super) name: String,
     pub(super) argument_types: Vec<String>,
     pub(super) body: String,
 }
 
-/// In the order in which they are created: a function after those that it calls.
+/// In the order in which they are created: each function after those that it calls.
 pub(super) const FUNCTIONS: [Function; 7] = [
     Function {
         name: "add_jobs",
@@ -62,14 +62,14 @@ impl Function {
         schema.fill(self.template)
     }
 
-    /// Whether the schema has this function with our body, or with that of a newer atta, which we leave alone.
+    /// Whether the schema has this function with our body, or with that of a newer atta, which is not replaced.
     pub(super) fn stands_in(&self, found: &[FoundFunction], schema: &Schema) -> bool {
         let same = |it: &&FoundFunction| it.name == self.name && it.argument_types == self.argument_types;
         let Some(found) = found.iter().find(same) else { return false };
         marker_revision(&found.body) > marker_revision(FUNCTIONS_MARKER) || found.body == self.body(schema)
     }
 
-    /// The text between the quotes, which is what the catalog keeps.
+    /// The text between the quotes, which is what the catalog stores.
     pub(super) fn body(&self, schema: &Schema) -> String {
         let sql = self.sql(schema);
         let tag = schema.body_tag();
@@ -77,7 +77,7 @@ impl Function {
     }
 }
 
-/// The number in "atta functions, revision N"; 0 for a body without it.
+/// The number in "atta functions, revision N"; 0 for a body without this marker.
 fn marker_revision(body: &str) -> u32 {
     let Some((_, rest)) = body.split_once("atta functions, revision ") else { return 0 };
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();

@@ -1,9 +1,9 @@
 //! Our indexes on the table of jobs, and how they are built.
 //!
-//! `create index` blocks all adds while it runs, and before that while it waits for transactions that write to the table. So
-//! the indexes of a table that is not small are built concurrently, before the transaction of the migration: that waits for
-//! old transactions too, but nobody waits for it. A build that is interrupted leaves an invalid index, which is dropped and
-//! built again.
+//! `create index` blocks all adds while it runs, and before that while it waits for transactions that write to the
+//! table. Therefore the indexes of a table that is not small are built concurrently, before the transaction of the
+//! migration. A concurrent build waits for old transactions too, but nothing waits for it. An interrupted build leaves
+//! an invalid index, which is dropped and built again.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::plan::Step;
 use super::state::State;
 use crate::Schema;
 
-/// A table of up to this many bytes is read in a few milliseconds: there the indexes are part of the transaction.
+/// A table of up to this many bytes is read in a few milliseconds: its indexes are built within the transaction.
 const SMALL: i64 = 4 << 20;
 
 /// How often to ask whether another session still builds an index.
@@ -50,8 +50,8 @@ pub(super) const INDEXES: [Index; 5] = [
 
 const DROP: &str = include_str!("../../sql/migrations/indexes/drop.sql");
 
-/// Whether the indexes are built outside of a transaction. Up to revision 10 the jobs are copied into a new table, which
-/// nobody else sees before the end of the migration.
+/// Whether the indexes are built outside of a transaction. Up to revision 10 the jobs are copied into a new table,
+/// which nobody else sees before the end of the migration.
 pub(super) fn are_built_concurrently(state: &State) -> bool {
     state.graphile.newest > Some(10) && state.jobs_bytes > SMALL
 }
@@ -66,7 +66,7 @@ pub(super) fn concurrently(state: &State, schema: &Schema) -> Vec<Step> {
     steps(state, schema, " concurrently", jobs_table(state))
 }
 
-/// What the table of jobs is called now: at revisions up to 15 it has the name that the view has since.
+/// The current name of the table of jobs: up to revision 15 it is `jobs`, which has been the name of the view since.
 fn jobs_table(state: &State) -> &'static str {
     if state.has("_private_jobs") { "_private_jobs" } else { "jobs" }
 }
@@ -89,8 +89,8 @@ fn steps(state: &State, schema: &Schema, concurrently: &str, table: &str) -> Vec
     steps
 }
 
-/// Whether another session builds an index on the table of jobs: then ours may be among them, and is invalid until it is
-/// done. Waits a while if so; the caller reads the state anew.
+/// Whether another session is building an index on the table of jobs. It may be one of ours, which is invalid until the
+/// build ends. Waits a while if so; the caller then reads the state again.
 pub(super) async fn wait_for_other_builds(
     client: &Client,
     schema: &Schema,
@@ -105,7 +105,7 @@ pub(super) async fn wait_for_other_builds(
     Ok(is_building)
 }
 
-/// Builds the indexes. A time limit of the role must not end that, so it is off meanwhile.
+/// Builds the indexes. A time limit of the role must not interrupt the build, so it is off meanwhile.
 pub(super) async fn build(client: &Client, steps: &[Step]) -> Result<(), tokio_postgres::Error> {
     let limits = read_limits(client).await?;
     if limits.is_set() {
@@ -126,7 +126,7 @@ async fn run(client: &Client, steps: &[Step]) -> Result<(), tokio_postgres::Erro
     Ok(())
 }
 
-/// The time limits of a session, as settings have them.
+/// The time limits of a session, as values of settings.
 struct Limits {
     statement: String,
     lock: String,

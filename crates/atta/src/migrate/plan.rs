@@ -1,4 +1,4 @@
-//! What is to do, decided from what stands there. Pure: no database in it.
+//! Decides the steps of a migration from the state of the schema. Pure: it uses no database.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use crate::{Error, Result, Schema};
 pub(super) const SETTINGS: &str = include_str!("../../sql/migrations/settings.sql");
 pub(super) const LOCK: &str = include_str!("../../sql/migrations/lock.sql");
 
-/// PostgreSQL 12 brought generated columns, which Graphile's tables have.
+/// PostgreSQL 12 introduced generated columns, which Graphile's tables use.
 const OLDEST_SERVER: i32 = 120_000;
 
-/// All that may run on a schema before the last breaking revision. They refuse it from then on.
+/// The programs that may use a schema before the last breaking revision. They refuse it after that.
 const STOPS_WORKING: &str = "graphile-worker 0.16 and older stop working with it: their workers shut down, and their libraries can't add jobs";
 
-/// One of our own revisions. Its statements may be repeated: that mends a schema that lost some of its tables.
+/// One of our own revisions. Its statements may be repeated, which repairs a schema that lost some of its tables.
 struct AttaRevision {
     id: i32,
     title: &'static str,
@@ -32,15 +32,15 @@ const ATTA_REVISIONS: [AttaRevision; 1] = [AttaRevision {
     template: include_str!("../../sql/migrations/atta_000001.sql"),
 }];
 
-/// What a migration has to do, or did. Its text is the SQL, ready to be read or run by hand.
+/// The steps that a migration has to run, or has run. Displaying it gives the SQL, ready to be read or run by hand.
 #[derive(Clone, Debug)]
 pub struct MigrationPlan {
     from: Option<i32>,
     warning: Option<String>,
     lock: String,
-    /// Indexes that are built before the transaction, one statement each, without blocking anybody.
+    /// Indexes that are built before the transaction, with one statement each, without blocking anybody.
     pub(super) before: Vec<Step>,
-    /// Makes the table whose lock the rest stands under.
+    /// Creates the table whose lock protects the remaining steps.
     pub(super) opening: Vec<Step>,
     pub(super) steps: Vec<Step>,
 }
@@ -53,7 +53,7 @@ pub(super) struct Step {
 }
 
 impl MigrationPlan {
-    /// Graphile's revision that stood there before; none if there was no schema.
+    /// Graphile's revision of the schema before the migration; none if there was no schema.
     pub fn from_revision(&self) -> Option<i32> {
         self.from
     }
@@ -63,13 +63,13 @@ impl MigrationPlan {
         self.before.is_empty() && self.opening.is_empty() && self.steps.is_empty()
     }
 
-    /// What the operator should know, say that the schema is newer than this version of atta.
+    /// A warning for the operator, for example that the schema is newer than this version of atta.
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
 
-    /// Which releases of graphile-worker can't work with the schema once it is migrated, if there are such that may use it
-    /// now: a sentence for operators.
+    /// A sentence for operators: which releases of graphile-worker stop working with the schema once it is migrated.
+    /// None if no such release can be using it now.
     pub fn stops_working(&self) -> Option<&'static str> {
         let is_behind = |from: i32| {
             BREAKING.into_iter().any(|breaking| (from + 1..=GRAPHILE_REVISION).contains(&breaking))
@@ -77,7 +77,7 @@ impl MigrationPlan {
         self.from.filter(|from| is_behind(*from)).map(|_| STOPS_WORKING)
     }
 
-    /// Whether the migration may be done.
+    /// Whether the migration is allowed.
     pub(super) fn check(&self, schema: &Schema, breaking: Breaking) -> Result<()> {
         let (Some(from), Some(stops)) = (self.from, self.stops_working()) else { return Ok(()) };
         if breaking == Breaking::Allowed {
@@ -94,7 +94,7 @@ impl MigrationPlan {
         )))
     }
 
-    /// One line a step, in order.
+    /// The titles of the steps, in order.
     pub fn titles(&self) -> impl Iterator<Item = &str> {
         self.before.iter().chain(&self.opening).chain(&self.steps).map(|step| step.title)
     }
@@ -127,7 +127,7 @@ impl fmt::Display for MigrationPlan {
     }
 }
 
-/// For a schema that is as it should be.
+/// The plan for a schema that is up to date.
 pub(super) fn nothing(schema: &Schema) -> MigrationPlan {
     MigrationPlan {
         from: Some(GRAPHILE_REVISION),
@@ -142,13 +142,13 @@ pub(super) fn nothing(schema: &Schema) -> MigrationPlan {
 /// Our newest revision.
 pub(super) const ATTA_REVISION: i32 = ATTA_REVISIONS.len() as i32;
 
-/// What a schema has, besides what comes with Graphile's revisions and stays.
+/// The relations that a schema must have, besides those that come with Graphile's revisions and stay.
 pub(super) fn relations() -> impl Iterator<Item = &'static str> {
     let tables = ATTA_REVISIONS.iter().flat_map(|own| own.tables).copied();
     std::iter::once("jobs").chain(tables).chain(INDEXES.iter().map(|index| index.name))
 }
 
-/// The whole installation, for a server of today with nothing on it.
+/// The whole installation, for a supported server without the schema.
 pub(super) fn from_nothing(schema: &Schema) -> MigrationPlan {
     let nothing = State { server_version: OLDEST_SERVER, ..State::default() };
     plan(&nothing, schema).expect("an empty server of a known version is never refused")
@@ -202,7 +202,7 @@ pub(super) fn plan(state: &State, schema: &Schema) -> Result<MigrationPlan> {
             plan.steps.push(Step { title: function.name, sql, is_function: true });
         }
     }
-    // At revisions up to 15 there is a table of that name.
+    // Up to revision 15 there is a table of that name.
     if revision <= 16 || !state.has("jobs") {
         plan.steps.push(step("the view of the jobs", include_str!("../../sql/migrations/view.sql")));
     }
@@ -252,8 +252,9 @@ fn refuse_what_we_cannot_handle(state: &State, schema: &Schema) -> Result<()> {
     }
 }
 
-/// The Rust crate graphile_worker counts its own changes on in the same table, up to 22 as of today. They are known,
-/// and not Graphile's: a schema with its table of workers is at revision 20, whatever the number.
+/// The Rust crate graphile_worker continues the numbers in the same table for its own changes, up to 22 as of today. We
+/// know these changes, and they are not Graphile's: a schema with its table of workers is at revision 20, whatever the
+/// number.
 fn is_newer(state: &State) -> bool {
     state.graphile.newest > Some(GRAPHILE_REVISION) && !state.has("_private_workers")
 }

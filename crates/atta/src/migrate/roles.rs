@@ -1,34 +1,35 @@
-//! Roles that may do less than the owner of the tables: one that adds, one that works, one that looks.
+//! Database roles with fewer rights than the owner of the tables: a producer role, a worker role and a reader role.
 //!
-//! Only their SQL is made here, for the owner of the database to read and run: who gets which rights is not for a
-//! migration to decide.
+//! This module only generates the SQL, for the owner of the database to read and run. A migration must not decide who
+//! gets which rights.
 
 use crate::db::{quote_identifier, quote_literal};
 use crate::{Error, Result, Schema};
 
-/// What comes after the prefix; the longest decides how long that may be.
+/// The suffixes of the role names. The longest one limits the length of the prefix.
 const ADDER: &str = "_adder";
 const WORKER: &str = "_worker";
 const LOOKER: &str = "_looker";
 const ADD_SCHEMA: &str = "_add";
 
-/// What the functions of the role that adds do with an error, and the variables for it.
+/// The error handler of the producer role's functions, and its variables.
 const HANDLER: &str = include_str!("../../sql/roles/handler.sql");
 const HANDLER_VARIABLES: &str = include_str!("../../sql/roles/handler_variables.sql");
 
-/// PostgreSQL cuts longer names off.
+/// PostgreSQL truncates longer names.
 const LONGEST_NAME: usize = 63;
 
-/// The SQL that makes three roles for an installed schema and gives them their rights. Needs no database, and may be run
-/// any number of times; after a migration that made new tables it has to be.
+/// The SQL that creates three roles for an installed schema and grants them their rights. Needs no database. The SQL
+/// may be run any number of times, and must be run again after a migration that created new tables.
 ///
-/// The names begin with `role_prefix`; that of the schema is a good one. Nobody logs in as one of these roles: grant them
-/// to those who do.
+/// The role names begin with `role_prefix`; the name of the schema is a good choice. These roles can't log in: grant
+/// them to roles that can.
 ///
-/// - `…_adder` adds jobs, by functions in a schema `…_add` of their own, which have Graphile's names and arguments and run
-///   as the owner of the tables; it has no right on the tables and sees nothing of a job but what it said itself.
-/// - `…_worker` does all that a worker does, and changes no table.
-/// - `…_looker` reads everything and changes nothing.
+/// - `…_adder` (producer role) adds jobs, by functions in a separate schema `…_add`. The functions have Graphile's
+///   names and arguments and run as the owner of the tables. The role has no rights on the tables, and sees nothing of
+///   a job except the values that it passed itself.
+/// - `…_worker` (worker role) may do everything that a worker does, and may not alter tables.
+/// - `…_looker` (reader role) reads everything and changes nothing.
 pub fn roles_sql(schema: &Schema, role_prefix: &str) -> Result<String> {
     check(role_prefix)?;
     let name = |suffix: &str| format!("{role_prefix}{suffix}");

@@ -1,4 +1,4 @@
-//! What stands in a schema, read without a lock and without relying on anything being there.
+//! The state of a schema, read without a lock and without relying on any object to exist.
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
@@ -8,7 +8,7 @@ use super::{GRAPHILE_REVISION, plan};
 use crate::Schema;
 use crate::db::quote_identifier;
 
-/// The revisions after which workers of the time before can't go on.
+/// The revisions after which workers of earlier revisions can't go on.
 pub(super) const BREAKING: [i32; 7] = [1, 3, 11, 13, 14, 16, 19];
 
 #[derive(Default)]
@@ -22,13 +22,13 @@ pub(super) struct State {
     pub(super) may_create_schema: bool,
     /// Tables, views and valid indexes.
     pub(super) relations: Vec<String>,
-    /// Indexes whose build goes on, or was interrupted.
+    /// Indexes whose build is still running, or was interrupted.
     pub(super) invalid_indexes: Vec<String>,
-    /// The size of the table of jobs; 0 if there is none.
+    /// The size of the table of jobs in bytes; 0 if there is none.
     pub(super) jobs_bytes: i64,
-    /// The roles that own tables here and whose rights we do not have.
+    /// The roles that own tables or views here and whose privileges this role does not have.
     pub(super) foreign_owners: Vec<String>,
-    /// Whether the table `migrations` is there and knows which revisions are breaking.
+    /// Whether the table `migrations` exists and has the column that marks breaking revisions.
     pub(super) has_breaking: bool,
     pub(super) graphile: Revisions,
     /// Whether a breaking revision is not marked as one.
@@ -43,7 +43,7 @@ pub(super) struct Revisions {
     pub(super) newest_breaking: Option<i32>,
 }
 
-/// Whether a schema is as it should be, by the two questions that cost least: every start of a worker asks.
+/// Whether a schema is up to date, by the two cheapest queries: every start of a worker runs them.
 pub(super) async fn is_current(
     client: &impl GenericClient,
     schema: &Schema,
@@ -84,7 +84,8 @@ impl State {
         schema: &Schema,
     ) -> Result<State, tokio_postgres::Error> {
         let mut state = State::read_catalog(client, schema).await?;
-        // Sent one after the other without waiting for the answers; the first error tells why, not its followers.
+        // Sent one after the other without waiting for the answers. Only the first error gives the reason; the others
+        // follow from it.
         let ((graphile, has_wrong_mark), atta, functions) = tokio::try_join!(
             biased;
             state.read_revisions(client, schema),
@@ -96,7 +97,7 @@ impl State {
         Ok(state)
     }
 
-    /// The part that needs no privilege at all.
+    /// The part of the state that can be read without any privilege.
     pub(super) async fn read_catalog(
         client: &impl GenericClient,
         schema: &Schema,
@@ -120,7 +121,7 @@ impl State {
         })
     }
 
-    /// Graphile's, and whether a breaking one is not marked as such.
+    /// Graphile's revisions, and whether a breaking one is not marked as such.
     async fn read_revisions(
         &self,
         client: &impl GenericClient,
@@ -158,7 +159,7 @@ impl State {
         self.relations.iter().any(|name| name == relation)
     }
 
-    /// The privilege whose want explains a "permission denied", with the statement that grants it.
+    /// The missing privilege that explains a "permission denied", with the statement that grants it.
     pub(super) fn missing_privilege(&self, schema: &Schema) -> Option<String> {
         let role = quote_identifier(&self.role);
         let name = schema.quoted();

@@ -1,15 +1,17 @@
-//! What this worker's own heartbeats allow: to go on with its jobs, and to judge others. Pure: no database and no clock.
+//! What this worker's own heartbeats allow: to go on with its jobs, and to declare others dead. Pure: no database and
+//! no clock.
 //!
-//! A worker whose heartbeats stopped for a threshold may have been declared dead, and its jobs may be another's by now. And a
-//! worker that could not send heartbeats can't tell dead workers from living ones that could not send theirs either: after
-//! an outage of everybody, everybody looks stale. So it judges others only after its own heartbeats have been continuous.
+//! A worker whose heartbeats stopped for a threshold may have been declared dead, and other workers may have its jobs
+//! by now. And a worker that could not send heartbeats can't distinguish dead workers from living ones that could not
+//! send theirs either: after an outage that affects all workers, all of them look stale. Therefore a worker declares
+//! others dead only after its own heartbeats have been continuous.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 
-/// This worker's own heartbeats, as the parts of the worker share them.
+/// This worker's own heartbeats, shared by the parts of the worker.
 pub(crate) struct Continuity {
     threshold: Duration,
     state: Mutex<State>,
@@ -17,11 +19,11 @@ pub(crate) struct Continuity {
 
 #[derive(Clone, Copy)]
 struct State {
-    /// When the last heartbeat that was answered was sent, at first when the worker was made.
+    /// When the last answered heartbeat was sent; at first, when the worker was created.
     last: Instant,
-    /// The server that answered it, by the time of its start.
+    /// The server that answered it, identified by its start time.
     server: Option<DateTime<Utc>>,
-    /// Since when heartbeats have been continuous: when the first of them was answered.
+    /// Since when heartbeats have been continuous: the time at which the first of them was answered.
     since: Option<Instant>,
     /// When a heartbeat was last answered after others may have declared this worker dead.
     resumed: Option<Instant>,
@@ -32,9 +34,10 @@ struct State {
 pub(crate) struct Heartbeat {
     pub(crate) sent_at: Instant,
     pub(crate) answered_at: Instant,
-    /// When the server was started. A promotion makes another server process the primary, so it changes then too.
+    /// When the server was started. After a failover another server process is the primary, so the value changes then
+    /// too.
     pub(crate) server_started_at: DateTime<Utc>,
-    /// Whether the worker was registered, and not declared dead.
+    /// Whether the worker was still registered and had not been declared dead.
     pub(crate) was_registered: bool,
 }
 
@@ -44,11 +47,11 @@ impl Continuity {
         Continuity { threshold, state: Mutex::new(state) }
     }
 
-    /// Notes a heartbeat. Returns whether others may have declared this worker dead before it.
+    /// Records a heartbeat. Returns whether others may have declared this worker dead before it.
     pub(crate) fn note(&self, heartbeat: Heartbeat) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Heartbeat { sent_at, answered_at, server_started_at, was_registered } = heartbeat;
-        // The longest time that can have passed between the two on the server.
+        // The longest time that can have passed on the server between the two heartbeats.
         let gap = answered_at.saturating_duration_since(state.last);
         let is_resumed = gap > self.threshold || !was_registered;
         let is_continuous =
@@ -75,7 +78,7 @@ impl Continuity {
         }
     }
 
-    /// Whether what was claimed then may have been recovered by others since.
+    /// Whether others may have recovered a job that this worker claimed at `claimed_at`.
     pub(crate) fn may_have_lost(&self, claimed_at: Instant, now: Instant) -> bool {
         let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_older = |time: Instant| now.saturating_duration_since(time) > self.threshold;
@@ -90,7 +93,8 @@ mod tests {
 
     const THRESHOLD: Duration = Duration::from_secs(30);
 
-    /// A heartbeat as the table below has it: sent and answered that number of seconds after the start, by this server.
+    /// A heartbeat in the table below: the seconds after the start at which it was sent and answered, the server, and
+    /// whether the worker was registered.
     type Sent = (u64, u64, i64, bool);
 
     fn after(start: Instant, seconds: u64) -> Instant {
@@ -108,7 +112,7 @@ mod tests {
 
     #[test]
     fn heartbeats_are_continuous_until_a_gap_or_another_server() {
-        // What happened, when it is asked, and for how long heartbeats have been continuous then.
+        // What happened, the time of the question, and for how long heartbeats have been continuous then.
         let table: [(&str, &[Sent], u64, u64); 9] = [
             ("nothing was sent yet", &[], 40, 0),
             ("one is a beginning", &[(0, 1, 7, true)], 10, 9),

@@ -1,8 +1,8 @@
 //! The heartbeat: one small statement, on a connection that nothing else uses, from the start of a worker to its end.
 //!
-//! Whatever else can wait, a pool, a poll, a row, code of the application, waits elsewhere. The connection is not one of a
-//! pool's, its statements have time limits on the server, and each try has one here as well: one that does not come back is
-//! given up and repeated on a new connection, for ever.
+//! Nothing that can wait (a pool, a poll, a row lock, application code) runs on this connection. It does not belong to
+//! a pool, and its statements have time limits on the server. Each attempt has a time limit here as well: one that is
+//! not answered is abandoned and repeated on a new connection, without an end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,23 +22,24 @@ use crate::{Error, Result};
 /// How many heartbeats are sent within a threshold.
 pub(crate) const PER_THRESHOLD: u32 = 6;
 
-/// A try may take this part of the threshold, so that several fit into one.
+/// One attempt may take this fraction (1/3) of the threshold, so that several attempts fit into it.
 const TRIES: u32 = 3;
 
-/// How long a worker that ends tries to deregister, each time.
+/// How long an ending worker tries to deregister, per attempt.
 const DEREGISTRATION: Duration = Duration::from_secs(5);
 
-/// Where the heartbeat's connection comes from.
+/// How the heartbeat's connection is opened.
 #[derive(Clone)]
 pub(crate) struct Source {
-    /// A pool that knows how to connect. The heartbeat's connection is never one of its connections.
+    /// A pool that is used only to open a connection. The heartbeat's connection does not belong to it.
     pub(crate) pool: Pool,
-    /// Whether the session is this worker's alone, so that it may have settings. Behind a pooler it may be shared.
+    /// Whether the session belongs to this worker alone, so that settings may be changed in it. Behind a pooler it may
+    /// be shared.
     pub(crate) is_own_session: bool,
 }
 
 impl Source {
-    /// These settings, with a time limit for each server, so that one that does not answer leaves time for the next.
+    /// These settings, with a time limit per server, so that a server that does not answer leaves time for the next.
     pub(crate) fn settings(settings: &ConnectionSettings, threshold: Duration) -> ConnectionSettings {
         let servers = u32::try_from(settings.servers().len()).unwrap_or(u32::MAX).max(1);
         settings.clone().with_connect_timeout(threshold / TRIES / servers)
@@ -56,12 +57,12 @@ impl Heartbeats {
         Heartbeats { shared, client: None }
     }
 
-    /// Registers the worker. Cancel safe, but then the worker may be registered.
+    /// Registers the worker. Cancel safe, but after a cancellation the worker may be registered.
     pub(crate) async fn register(&mut self) -> Result<()> {
         self.limited("registering the worker", true).await
     }
 
-    /// Sends heartbeats until `ended`, whatever happens to the database.
+    /// Sends heartbeats until `ended` fires, whatever happens to the database.
     pub(crate) async fn run(mut self, ended: CancellationToken) -> Heartbeats {
         let interval = self.shared.recovery_threshold / PER_THRESHOLD;
         let mut backoff = Backoff::default();
@@ -87,7 +88,8 @@ impl Heartbeats {
         }
     }
 
-    /// Deregisters a worker that has released everything. Tries a few times, or it would be declared dead later.
+    /// Deregisters a worker that has released all its jobs. Tries a few times, because otherwise the worker would be
+    /// declared dead later.
     pub(crate) async fn deregister(&mut self) {
         for _ in 0..3 {
             match self.try_deregister().await {
@@ -112,7 +114,8 @@ impl Heartbeats {
         deregistered.map(drop)
     }
 
-    /// One try, given up when it takes too long. After an error the next one is made on a new connection.
+    /// Makes one attempt, and abandons it when it takes too long. After an error, the next attempt uses a new
+    /// connection.
     async fn limited(&mut self, doing: &str, is_first: bool) -> Result<()> {
         let limit = self.try_limit();
         let sent = async {
@@ -147,7 +150,7 @@ impl Heartbeats {
         Ok(())
     }
 
-    /// Sends a heartbeat, and registers the worker if it is not registered, or no longer.
+    /// Sends a heartbeat. Registers the worker if it is not registered, or no longer.
     async fn send(&mut self, doing: &str, is_first: bool) -> Result<()> {
         let shared = self.shared.clone();
         let mut sent_at = Instant::now();
@@ -193,7 +196,7 @@ impl Heartbeats {
         self.query(doing, &shared.sql.register_worker, &parameters).await
     }
 
-    /// Unnamed statements only: behind a pooler there may be another server connection each time.
+    /// Uses unnamed statements only: behind a pooler, each statement may run on another server connection.
     async fn query(
         &self,
         doing: &str,
@@ -212,7 +215,7 @@ fn no_answer(doing: &str, limit: Duration) -> Error {
     Error::unavailable(format!("{doing}: no answer within {limit:?}"))
 }
 
-/// The machine's name, for whoever reads the table.
+/// The machine's name, for people who read the table.
 fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .or_else(|_| std::fs::read_to_string("/etc/hostname"));

@@ -1,4 +1,4 @@
-//! What is looked for rarely: locks of workers that were declared dead earlier, and Graphile's rule of four hours.
+//! Two checks that run rarely: for locks of workers that were declared dead earlier, and Graphile's rule of four hours.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 use super::{ask, free, report};
 use crate::worker::Shared;
 
-/// When each of the two is due.
+/// When each of the two checks is due.
 pub(crate) struct SweepTimer {
-    /// Graphile's rule: at some moment of the first minute, then every eight to ten minutes, so that the workers of a fleet
-    /// do not all do it at once.
+    /// Graphile's rule: at a random time within the first minute, then every eight to ten minutes, so that the workers
+    /// of a fleet do not all run it at once.
     next: Instant,
-    /// Locks of workers that are dead and gone: after each declaration of ours, and once after our own start, since the
-    /// worker that declared somebody dead may be dead itself by now.
+    /// For locks of dead workers whose rows are gone: after each time that this worker declares another dead, and once
+    /// after its own start, since the worker that declared somebody dead may be dead itself by now.
     orphans: VecDeque<Instant>,
 }
 
-/// How many thresholds after a declaration: a resumed worker may claim for one, and such a lock must be one old.
+/// How many thresholds after a declaration the check runs: a resumed worker may claim jobs for one threshold, and such
+/// a lock must be one threshold old.
 const LATER: u32 = 3;
 
 impl SweepTimer {
@@ -27,9 +28,9 @@ impl SweepTimer {
         timer
     }
 
-    /// After a worker was declared dead.
+    /// Schedules a check after a worker was declared dead.
     pub(crate) fn check_later(&mut self, threshold: Duration) {
-        // A later check does not put off an earlier one.
+        // A later check does not delay an earlier one.
         self.orphans.push_back(Instant::now() + threshold.saturating_mul(LATER));
     }
 
@@ -44,7 +45,7 @@ impl SweepTimer {
             return;
         }
         self.next = Instant::now() + Duration::from_secs(fastrand::u64(480..600));
-        // Rows that somebody kept locked at every earlier check.
+        // Frees rows that somebody kept locked at every earlier check.
         self.recover_orphans(shared).await;
         sweep_stale_locks(shared).await;
     }

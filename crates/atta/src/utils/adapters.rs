@@ -1,7 +1,7 @@
-//! Adding jobs within the transactions of other libraries, each behind a feature of its name.
+//! Adding jobs within the transactions of other libraries, each behind a feature of the library's name.
 //!
-//! The future of an add can be dropped at any time. So no adapter begins a transaction on a connection that the caller
-//! goes on to use: if the future were dropped during the `begin`, the caller's next statements would run in a
+//! The future of an add can be dropped at any time. Therefore no adapter begins a transaction on a connection that the
+//! caller goes on to use: if the future were dropped during the `begin`, the caller's next statements would run in a
 //! transaction that nobody commits.
 
 #[cfg(feature = "diesel-async")]

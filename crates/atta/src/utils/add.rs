@@ -1,4 +1,4 @@
-//! Adding jobs: one, many, and within the caller's own transaction.
+//! Adding jobs: one or many, and within the caller's own transaction.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -16,29 +16,29 @@ use super::{WorkerUtils, decode_jobs};
 use crate::db::pool;
 use crate::{BatchTaskHandler, Error, Job, JobKeyMode, JobSpec, Result, TaskHandler};
 
-/// What can carry an add into the database: a transaction of yours, of whatever library.
+/// A connection or transaction through which jobs can be added.
 ///
 /// Implemented for tokio-postgres and deadpool clients and transactions, and behind features for those of sqlx,
-/// diesel-async and sea-orm. What was added through a transaction is gone when that is rolled back.
+/// diesel-async and sea-orm. Jobs that were added through a transaction are gone if it is rolled back.
 pub trait AddJobs: Send {
-    /// Runs a statement with one text argument and gives back its one column of text.
+    /// Runs a statement with one text argument and returns its one column of text.
     fn query_text(&mut self, sql: &str, argument: String)
     -> impl Future<Output = Result<Vec<String>>> + Send;
 
-    /// Whether [`AddJobs::copy`] works here. Default: no; then many jobs go another way.
+    /// Whether [`AddJobs::copy`] works here. Default: no; then many jobs are added through the SQL function.
     fn can_copy(&self) -> bool {
         false
     }
 
-    /// Runs a COPY from these data.
+    /// Runs a COPY with these data.
     fn copy(&mut self, sql: &str, data: BytesMut) -> impl Future<Output = Result<()>> + Send {
         let _ = (sql, data);
         std::future::ready(Err(Error::config("this connection can't COPY")))
     }
 }
 
-/// A COPY that ends early, because its future is dropped, is an error to the server. Without a savepoint it would end the
-/// caller's transaction: its commit would then be a rollback, which reports success.
+/// If a COPY ends early because its future is dropped, the server treats it as an error. Without a savepoint, that
+/// error would abort the caller's transaction: its commit would then be a rollback, which reports success.
 const SAVEPOINT: &str = "atta_copy";
 
 impl AddJobs for tokio_postgres::Transaction<'_> {
@@ -85,7 +85,7 @@ impl AddJobs for deadpool_postgres::Object {
     }
 }
 
-/// A connection of a pool that keeps its prepared statements.
+/// A pooled connection that keeps its prepared statements.
 struct Preparing(deadpool_postgres::Object);
 
 impl AddJobs for Preparing {
@@ -96,8 +96,9 @@ impl AddJobs for Preparing {
     }
 }
 
-/// A COPY that is refused leaves PgBouncer 1.18 with a wrong count of the answers that are still to come. What is sent
-/// before they have come, a rollback and the next statement, may then never be answered. So nothing is.
+/// After a COPY that was refused, PgBouncer 1.18 has a wrong count of the answers that are still to come. A statement
+/// that is sent before these answers have arrived, such as a rollback or the caller's next statement, may never be
+/// answered. Therefore nothing else is sent until an empty statement has been answered.
 async fn copy(transaction: &tokio_postgres::Transaction<'_>, sql: &str, data: BytesMut) -> Result<()> {
     let copied = match transaction.copy_in(sql).await {
         Ok(sink) => send_all(sink, data).await,
@@ -109,7 +110,7 @@ async fn copy(transaction: &tokio_postgres::Transaction<'_>, sql: &str, data: By
     copied
 }
 
-/// In pieces, so that the connection's task can send one while the next is handed over.
+/// Sends the data in pieces, so that the connection's task can send one while the next is handed over.
 async fn send_all(sink: CopyInSink<Bytes>, data: BytesMut) -> Result<()> {
     let mut sink = std::pin::pin!(sink);
     let mut data = data.freeze();
@@ -128,18 +129,18 @@ fn failed(error: tokio_postgres::Error) -> Error {
     Error::database("adding jobs", error)
 }
 
-/// How near this role comes to the tables.
+/// How this role may access the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// As near as their owner.
+    /// It can COPY into the tables.
     Copy,
-    /// It can read them, and add by the functions.
+    /// It can read the tables, and add by the functions.
     Read,
-    /// It has the functions alone.
+    /// It can only call the functions.
     Add,
 }
 
-/// A job on its way into the database: what task, with what payload, under which spec.
+/// A job to be added: its task, its payload and its spec.
 #[derive(Clone, Debug)]
 pub struct RawJobSpec {
     pub(super) identifier: String,
@@ -148,7 +149,7 @@ pub struct RawJobSpec {
 }
 
 impl RawJobSpec {
-    /// Any task, known here or not.
+    /// A job of any task, whether this program knows the task or not.
     pub fn new(
         identifier: impl Into<String>,
         payload: impl Serialize,
@@ -162,7 +163,7 @@ impl RawJobSpec {
     }
 }
 
-/// A job as the SQL functions read it.
+/// A job in the form that the SQL functions read.
 #[derive(Serialize)]
 struct Argument<'a> {
     identifier: &'a str,
@@ -185,7 +186,7 @@ struct ManyArgument<'a> {
 }
 
 impl WorkerUtils {
-    /// Adds a job of a task that is known here. Gives it back as it stands in the database.
+    /// Adds a job of a task that this program knows. Returns the job as it is stored in the database.
     pub async fn add_job<T: TaskHandler>(&self, payload: T, spec: impl Into<JobSpec>) -> Result<Job> {
         self.add_raw_job(T::IDENTIFIER, payload, spec).await
     }
@@ -204,7 +205,7 @@ impl WorkerUtils {
         self.add_raw_job_in(&mut client, identifier, payload, spec).await
     }
 
-    /// Adds many jobs of one task in one round trip. Gives them back in the same order.
+    /// Adds many jobs of one task in one round trip. Returns them in the same order.
     pub async fn add_jobs<T: TaskHandler>(&self, jobs: &[(T, &JobSpec)]) -> Result<Vec<Job>> {
         let jobs: Result<Vec<RawJobSpec>> = jobs
             .iter()
@@ -213,7 +214,7 @@ impl WorkerUtils {
         self.add_raw_jobs(&jobs?).await
     }
 
-    /// Adds many jobs of any tasks in one round trip. Gives them back in the same order.
+    /// Adds many jobs of any tasks in one round trip. Returns them in the same order.
     pub async fn add_raw_jobs(&self, jobs: &[RawJobSpec]) -> Result<Vec<Job>> {
         let mut client = pool::get(self.pool(), "adding jobs").await?;
         let mut transaction = client.transaction().await.map_err(failed)?;
@@ -222,7 +223,8 @@ impl WorkerUtils {
         Ok(jobs)
     }
 
-    /// Adds one job for many items of a batch task. With a job key, items of later calls join it until it runs.
+    /// Adds one job for many items of a batch task. If it has a job key, the items of later calls are added to it until
+    /// it runs.
     pub async fn add_batch_job<T: BatchTaskHandler>(
         &self,
         items: &[T],
@@ -292,7 +294,8 @@ impl WorkerUtils {
         name_jobs(&rows, jobs, self.schema().name())
     }
 
-    /// Asked once: rights that are given later are used by the next [`WorkerUtils`].
+    /// How this role may access the tables. An answer other than `Add` is kept: privileges that are granted later take
+    /// effect in the next [`WorkerUtils`].
     pub(super) async fn access(&self, transaction: &mut impl AddJobs) -> Result<Access> {
         if let Some(access) = self.inner.access.get() {
             return Ok(*access);
@@ -302,7 +305,7 @@ impl WorkerUtils {
         let access = match rows.first().map(String::as_str) {
             Some("copy") => Access::Copy,
             Some("read") => Access::Read,
-            // The tables may be made later; then there is more to be had.
+            // Not kept: if the tables are created later, the role may get more access.
             _ => return Ok(Access::Add),
         };
         Ok(*self.inner.access.get_or_init(|| access))
@@ -324,12 +327,12 @@ impl WorkerUtils {
     }
 }
 
-/// JSON within a string of JSON: see the statement.
+/// JSON as a string within JSON: see the SQL statement.
 fn as_string<S: serde::Serializer>(json: &RawValue, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(json.get())
 }
 
-/// As exactly as PostgreSQL keeps it: in microseconds, and a leap second as the one after it.
+/// The time with PostgreSQL's precision: in microseconds, and a leap second as the second after it.
 pub(super) fn in_micros(time: DateTime<Utc>) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(time.timestamp_micros()).unwrap_or(time)
 }
@@ -338,7 +341,7 @@ fn encode(argument: &impl Serialize) -> Result<String> {
     serde_json::to_string(argument).map_err(|error| Error::config(format!("a job is no JSON: {error}")))
 }
 
-/// The function gives the jobs back in the order of the specs, so the names are known from there.
+/// The function returns the jobs in the order of the specs, so their names are taken from the specs.
 fn name_jobs(rows: &[String], specs: &[RawJobSpec], schema: &str) -> Result<Vec<Job>> {
     let mut jobs = decode_jobs("adding jobs", rows)?;
     if jobs.len() != specs.len() {

@@ -1,4 +1,4 @@
-//! Changing jobs that exist.
+//! Changing existing jobs.
 
 use serde::Serialize;
 use serde_json::json;
@@ -9,19 +9,19 @@ use super::check::{check_rescheduling, check_text};
 use crate::db::pool;
 use crate::{Error, Job, RescheduleJobOptions, Result};
 
-/// What [`WorkerUtils::cleanup`] does.
+/// The parts of [`WorkerUtils::cleanup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CleanupTask {
-    /// Deletes the jobs that have no attempt left.
+    /// Deletes the jobs that have no attempts left.
     DeletePermafailedJobs,
-    /// Deletes the tasks that no job is of.
+    /// Deletes the tasks that have no jobs.
     GcTaskIdentifiers,
-    /// Deletes the queues that no job is in.
+    /// Deletes the queues that have no jobs.
     GcJobQueues,
 }
 
 impl CleanupTask {
-    /// The name that Graphile Worker's command line knows.
+    /// The name that Graphile Worker's command line uses.
     pub fn as_str(self) -> &'static str {
         match self {
             CleanupTask::DeletePermafailedJobs => "DELETE_PERMAFAILED_JOBS",
@@ -31,39 +31,39 @@ impl CleanupTask {
     }
 }
 
-/// What [`WorkerUtils::cleanup`] deleted.
+/// How many rows [`WorkerUtils::cleanup`] deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CleanupCounts {
-    /// Jobs that had no attempt left.
+    /// Jobs that had no attempts left.
     pub jobs: u64,
-    /// Tasks that no job was of.
+    /// Tasks that had no jobs.
     pub tasks: u64,
-    /// Queues that no job was in.
+    /// Queues that had no jobs.
     pub queues: u64,
 }
 
 impl WorkerUtils {
-    /// Removes the job with this key and gives it back. One that a worker is at is not removed, but won't run again.
+    /// Removes the job with this key and returns it. A running job is not removed, but does not run again.
     pub async fn remove_job(&self, job_key: &str) -> Result<Option<Job>> {
         let sql = include_str!("../../sql/queries/remove_job.sql");
         Ok(self.ask_jobs("removing a job", sql, &json!({ "job_key": job_key })).await?.pop())
     }
 
-    /// Deletes jobs as if they had succeeded; gives back those that no worker was at.
+    /// Deletes jobs as if they had succeeded, and returns them. Running jobs are skipped.
     pub async fn complete_jobs(&self, job_ids: &[i64]) -> Result<Vec<Job>> {
         let sql = include_str!("../../sql/queries/complete_jobs.sql");
         self.ask_jobs("completing jobs", sql, &json!({ "job_ids": job_ids })).await
     }
 
-    /// Uses up the attempts of jobs; gives back those that no worker was at.
+    /// Fails jobs permanently by using up their attempts, and returns them. Running jobs are skipped.
     pub async fn permanently_fail_jobs(&self, job_ids: &[i64], reason: &str) -> Result<Vec<Job>> {
         let sql = include_str!("../../sql/queries/permanently_fail_jobs.sql");
         let reason = crate::error::without_nul(reason);
         self.ask_jobs("failing jobs", sql, &json!({ "job_ids": job_ids, "reason": reason })).await
     }
 
-    /// Changes when and how often jobs run; gives back those that no worker was at.
+    /// Changes when and how often jobs run, and returns them. Running jobs are skipped.
     pub async fn reschedule_jobs(&self, job_ids: &[i64], options: RescheduleJobOptions) -> Result<Vec<Job>> {
         check_rescheduling(&options)?;
         let sql = include_str!("../../sql/queries/reschedule_jobs.sql");
@@ -77,33 +77,33 @@ impl WorkerUtils {
         self.ask_jobs("rescheduling jobs", sql, &argument).await
     }
 
-    /// Lets jobs begin anew, at once and with all their attempts; gives back those that no worker was at.
+    /// Makes jobs due at once, with all their attempts, and returns them. Running jobs are skipped.
     pub async fn retry_jobs(&self, job_ids: &[i64]) -> Result<Vec<Job>> {
         let sql = include_str!("../../sql/queries/retry_jobs.sql");
         self.ask_jobs("retrying jobs", sql, &json!({ "job_ids": job_ids })).await
     }
 
-    /// Takes jobs away from the workers that have them, and frees the queues held for them; gives those jobs back.
-    /// Only for workers that are known to be gone, as with [`WorkerUtils::force_unlock_workers`]. The attempt that
-    /// was begun stays counted.
+    /// Unlocks jobs that workers have claimed, frees the queues locked for them, and returns these jobs. Only for
+    /// workers that are known to be gone, as with [`WorkerUtils::force_unlock_workers`]. The attempt that was started
+    /// stays counted.
     pub async fn unlock_jobs(&self, job_ids: &[i64]) -> Result<Vec<Job>> {
         let sql = include_str!("../../sql/queries/unlock_jobs.sql");
         self.ask_jobs("unlocking jobs", sql, &json!({ "job_ids": job_ids })).await
     }
 
-    /// Frees the jobs and queues that these workers hold. Only for workers that are known to be gone: one that is
-    /// alive would run its jobs a second time beside others.
+    /// Frees the jobs and queues that these workers have locked. Only for workers that are known to be gone: the jobs
+    /// of a living worker would run a second time, on other workers, while it still runs them.
     pub async fn force_unlock_workers(&self, worker_ids: &[&str]) -> Result<()> {
         let sql = include_str!("../../sql/queries/force_unlock_workers.sql");
         self.ask("unlocking workers", sql, &json!({ "worker_ids": worker_ids })).await?;
         Ok(())
     }
 
-    /// Deletes what nobody needs any more, in the order of [`CleanupTask`], and says how much. `keep` are tasks that stay although no
-    /// job is of them.
+    /// Deletes rows that are no longer needed, in the order of [`CleanupTask`], and returns how many. Tasks in `keep`
+    /// are kept even if they have no jobs.
     ///
-    /// Safe while workers run and jobs are added: each part takes its table for itself for a moment. If it can't have
-    /// it within two seconds, it gives up with an error that is transient.
+    /// Safe while workers run and jobs are added: each part locks its table exclusively for a moment. If it does not
+    /// get the lock within two seconds, it returns a transient error.
     pub async fn cleanup(&self, tasks: &[CleanupTask], keep: &[&str]) -> Result<CleanupCounts> {
         keep.iter().try_for_each(|identifier| check_text("cleaning up", "keep", identifier))?;
         let mut tasks = tasks.to_vec();

@@ -1,7 +1,8 @@
-//! Adding very many jobs: past the SQL function, by COPY in its binary format, with one announcement for all.
+//! Adding very many jobs: not through the SQL function, but by COPY in its binary format, with one notification for
+//! all.
 //!
-//! Only for jobs without a key whose values need no explanation; everything else goes through the function, which
-//! knows how to merge and how to refuse. Ids are drawn from the sequence first when the caller wants the jobs back.
+//! Only for jobs without a key whose values are certainly valid. All other jobs go through the function, which can
+//! merge and reject them. If the caller wants the jobs back, their ids are drawn from the sequence first.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,13 +17,13 @@ use super::{WorkerUtils, pool};
 use crate::job::Place;
 use crate::{Error, Job, Result};
 
-/// From so many jobs on it is worth the extra round trips.
+/// From this number of jobs on, COPY is worth its extra round trips.
 const WORTHWHILE: usize = 50;
 
-/// A name that somebody else is making at the same time is there at the next try.
+/// A task or queue that another transaction is creating at the same time is found by the next attempt.
 const TRIES: usize = 10;
 
-/// What the database tells before a COPY.
+/// What the database returns before a COPY.
 #[derive(Deserialize)]
 struct Prepared {
     now: DateTime<Utc>,
@@ -32,7 +33,7 @@ struct Prepared {
 }
 
 impl WorkerUtils {
-    /// Adds many jobs in one go and gives back only how many: the fastest way there is.
+    /// Adds many jobs at once and returns only their number. This is the fastest way to add jobs.
     pub async fn insert_raw_jobs(&self, jobs: &[RawJobSpec]) -> Result<usize> {
         let mut client = pool::get(self.pool(), "adding jobs").await?;
         let mut transaction =
@@ -56,7 +57,7 @@ impl WorkerUtils {
         Ok(jobs.len())
     }
 
-    /// Adds jobs by COPY and gives them back, or nothing if they are not of the kind for it.
+    /// Adds jobs by COPY and returns them, or returns nothing if COPY is not possible for them.
     pub(super) async fn try_copy(
         &self,
         transaction: &mut impl AddJobs,
@@ -88,8 +89,8 @@ impl WorkerUtils {
             include_str!("../../sql/queries/copy_jobs_unnamed.sql")
         };
         let data = self.encode(jobs, &prepared);
-        // First, so that no jobs are in the caller's transaction unannounced if the future is dropped in between. Workers
-        // hear of it when the transaction is committed.
+        // The notification is sent first, so that the caller's transaction never contains unannounced jobs if the
+        // future is dropped in between. Workers receive it when the transaction is committed.
         let announce = self.schema().fill(include_str!("../../sql/queries/announce_jobs.sql"));
         transaction.query_text(&announce, jobs.len().to_string()).await?;
         transaction.copy(&self.schema().fill(sql), data).await.map_err(|error| self.explain(error))?;
@@ -122,7 +123,7 @@ impl WorkerUtils {
         Err(Error::unavailable("adding jobs: tasks or queues were made and removed all the time"))
     }
 
-    /// The binary format of COPY: a header, then for each row the number of fields and each with its length.
+    /// The binary format of COPY: a header, then for each row the number of fields, and each field with its length.
     fn encode(&self, jobs: &[RawJobSpec], prepared: &Prepared) -> BytesMut {
         let mut data = BytesMut::with_capacity(jobs.len() * 128);
         data.put_slice(b"PGCOPY\n\xff\r\n\0");
@@ -160,7 +161,7 @@ impl WorkerUtils {
         data
     }
 
-    /// The job as it now stands in the database.
+    /// The job as it is now stored in the database.
     fn as_added(&self, job: &RawJobSpec, id: i64, prepared: &Prepared) -> Job {
         let spec = &job.spec;
         Job {
@@ -187,7 +188,7 @@ impl WorkerUtils {
     }
 }
 
-/// Many, without keys, and nothing in them that the function would refuse.
+/// Whether there are many jobs, none has a key, and all values are ones that the function would accept.
 fn is_worthwhile(jobs: &[RawJobSpec]) -> bool {
     let is_name = |text: &str| text.chars().count() <= 128;
     let is_plain = |job: &RawJobSpec| {
@@ -205,7 +206,7 @@ fn flags(job: &RawJobSpec) -> Option<serde_json::Map<String, serde_json::Value>>
 }
 
 fn put_field(data: &mut BytesMut, bytes: &[u8]) {
-    // A payload of two gigabytes is refused by the server in any case.
+    // The server refuses a payload of two gigabytes in any case.
     data.put_i32(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
     data.put_slice(bytes);
 }

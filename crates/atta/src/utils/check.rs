@@ -1,4 +1,5 @@
-//! What PostgreSQL would refuse in words that name no field: refused here, before anything is sent, with the cure.
+//! Checks of values that PostgreSQL would refuse with a message that names no field. They are rejected here, before
+//! anything is sent, with a hint.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
@@ -10,7 +11,7 @@ use crate::{Error, RescheduleJobOptions, Result};
 /// The same limit as in `add_jobs.sql`.
 const LONGEST_FLAGS: usize = 65_536;
 
-/// Whether a job can be added, as far as its texts and its time go. The SQL functions refuse the rest, by their codes.
+/// Checks a job's texts and its time. The SQL functions check the rest, and refuse it with their own codes.
 pub(super) fn check_job(job: &RawJobSpec) -> Result<()> {
     let doing = "adding a job";
     let spec = &job.spec;
@@ -35,7 +36,7 @@ pub(super) fn check_rescheduling(options: &RescheduleJobOptions) -> Result<()> {
     check_time(doing, "run_at", options.run_at)
 }
 
-/// Every text in an argument that is handed over as JSON, under the name of its member.
+/// Checks every text in a JSON argument. An error gives the name of the member that contains it.
 pub(super) fn check_argument(doing: &str, name: &str, argument: &Value) -> Result<()> {
     match argument {
         Value::String(text) => check_text(doing, name, text),
@@ -67,7 +68,7 @@ fn check_time(doing: &str, name: &str, time: Option<DateTime<Utc>>) -> Result<()
         .with_hint(format!("it must be between {first} and {last}")))
 }
 
-/// Enough of a text to know it again.
+/// The start of a text, enough to recognize it.
 fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }

@@ -1,4 +1,4 @@
-//! Looking at jobs.
+//! Reading jobs.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -8,12 +8,12 @@ use super::{WorkerUtils, decode_jobs};
 use crate::job::{FIRST_TIME, LAST_TIME};
 use crate::{Error, Job, Result};
 
-/// Where a job stands. No column says so: it follows from the others, and from the time.
+/// The state of a job. No column stores it: it follows from the other columns and the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobState {
-    /// Due: the next free worker takes it.
+    /// Due: the next worker with a free slot claims it.
     Ready,
     /// Due, but another job of its queue is running.
     Waiting,
@@ -21,14 +21,14 @@ pub enum JobState {
     Scheduled,
     /// Failed, and not yet due again.
     Retrying,
-    /// A worker has it.
+    /// A worker has claimed it.
     Running,
-    /// No attempt is left.
+    /// No attempts are left.
     Failed,
 }
 
 impl JobState {
-    /// The name that statements give back.
+    /// The name that the SQL statements return.
     pub fn as_str(self) -> &'static str {
         match self {
             JobState::Ready => "ready",
@@ -41,28 +41,28 @@ impl JobState {
     }
 }
 
-/// Which jobs to list. The default is all of them, 100 at a time.
+/// Which jobs to list. The default lists all of them, 100 at a time.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobFilter {
-    /// Only these.
+    /// Only jobs with these ids.
     pub ids: Option<Vec<i64>>,
-    /// Only in one of these states.
+    /// Only jobs in one of these states.
     pub states: Option<Vec<JobState>>,
-    /// Only of this task.
+    /// Only jobs of this task.
     pub task_identifier: Option<String>,
-    /// Only of this queue.
+    /// Only jobs of this queue.
     pub queue_name: Option<String>,
-    /// Only the one with this key.
+    /// Only the job with this key.
     pub key: Option<String>,
-    /// Only with this in their last error.
+    /// Only jobs whose last error contains this text.
     pub error_contains: Option<String>,
-    /// Only those added before.
+    /// Only jobs that were added before this time.
     pub created_before: Option<DateTime<Utc>>,
-    /// Only those that this worker has.
+    /// Only jobs that this worker has claimed.
     pub locked_by: Option<String>,
-    /// Only those with a higher id: the last one of the page before.
+    /// Only jobs with a higher id. For paging: the last id of the page before.
     pub after_id: Option<i64>,
-    /// At most so many. Default: 100.
+    /// At most this many jobs. Default: 100.
     pub limit: u32,
 }
 
@@ -109,7 +109,7 @@ impl JobCounts {
 }
 
 impl WorkerUtils {
-    /// The job with this id, unless it is done.
+    /// The job with this id. None if there is none, for example because it is complete.
     pub async fn get_job(&self, id: i64) -> Result<Option<Job>> {
         let filter = JobFilter { ids: Some(vec![id]), ..JobFilter::default() };
         Ok(self.list_jobs(&filter).await?.pop())
@@ -117,13 +117,13 @@ impl WorkerUtils {
 
     /// A page of jobs in the order of their ids. For the next page, set `after_id` to the last id of this one.
     ///
-    /// A key or ids are found by an index; every other filter reads jobs until the page is full.
+    /// Filters by key or by ids use an index; every other filter reads jobs until the page is full.
     pub async fn list_jobs(&self, filter: &JobFilter) -> Result<Vec<Job>> {
         let listed = self.list_jobs_with_states(filter).await?;
         Ok(listed.into_iter().map(|(job, _)| job).collect())
     }
 
-    /// [`WorkerUtils::list_jobs`], and where each of them stands.
+    /// [`WorkerUtils::list_jobs`], with the state of each job.
     pub async fn list_jobs_with_states(&self, filter: &JobFilter) -> Result<Vec<(Job, JobState)>> {
         let doing = "listing jobs";
         let sql = match filter {
@@ -137,7 +137,7 @@ impl WorkerUtils {
         decode_jobs(doing, &texts)?.into_iter().zip(states).map(|(job, state)| Ok((job, state?))).collect()
     }
 
-    /// The ids alone of a page of jobs, as [`WorkerUtils::list_jobs`] would list them: for acting on very many.
+    /// Only the ids of the jobs that [`WorkerUtils::list_jobs`] would return, for actions on very many jobs.
     pub async fn list_job_ids(&self, filter: &JobFilter) -> Result<Vec<i64>> {
         if filter.key.is_some() || filter.ids.is_some() {
             return Ok(self.list_jobs(filter).await?.iter().map(Job::id).collect());
@@ -155,7 +155,7 @@ impl WorkerUtils {
 }
 
 fn encode(doing: &str, filter: &JobFilter) -> Result<Value> {
-    // Nothing is created beyond these times, so they filter no less.
+    // No job is created outside of this range, so the clamped filter selects the same jobs.
     let created_before = filter.created_before.map(|time| time.clamp(FIRST_TIME, LAST_TIME));
     serde_json::to_value(JobFilter { created_before, ..filter.clone() })
         .map_err(|error| Error::config(format!("{doing}: the filter is no JSON: {error}")))

@@ -1,7 +1,7 @@
-//! The worker of a run, in a process of its own: this very binary, started again.
+//! The worker of a run, in a separate process: this same binary, started again.
 //!
-//! It reads what it is told from one file and appends what it does to another, by threads and calls that need neither the
-//! database nor the runtime, since either may be what is broken.
+//! It reads its orders from one file and appends notes about its actions to another. The threads and calls that do this
+//! need neither the database nor the runtime, since either may be what is broken.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -17,7 +17,7 @@ use chrono::{TimeDelta, Timelike};
 
 use super::{GRACE, Rows, THRESHOLD};
 
-/// Where the process finds the name of the row, its connection string and its folder, one per line.
+/// The environment variable with the name of the row, the connection string and the folder, one per line.
 const SETUP: &str = "ATTA_MATRIX_WORKER";
 
 /// Threads of the runtime that the worker and its handlers run on.
@@ -26,7 +26,7 @@ pub const THREADS: usize = 3;
 /// Jobs that the worker runs at a time.
 pub const SLOTS: usize = 12;
 
-/// Added every minute, and not run: no worker has this task.
+/// Its job is added every minute and not run: no worker has this task.
 const CRONTAB: &str = "* * * * * tick ?id=tick";
 
 /// The worker process of a run.
@@ -36,14 +36,14 @@ pub struct Child {
     pub row: String,
     /// The connection string.
     pub url: String,
-    /// A folder of its own.
+    /// The folder of this process.
     pub folder: PathBuf,
     told: Arc<Mutex<BTreeSet<String>>>,
     clock: Clock,
 }
 
 impl Child {
-    /// None in a process that was not started as a worker.
+    /// None if this process was not started as a worker.
     pub(super) fn of_this_process() -> Option<Child> {
         let setup = std::env::var(SETUP).ok()?;
         let mut lines = setup.lines().map(str::to_owned);
@@ -92,23 +92,23 @@ impl Child {
             .define_raw_job("probe", move |ctx| probe(child.clone(), ctx))
     }
 
-    /// Whether the process was told this, or a beginning of it.
+    /// Whether the process got this order, or one that is a prefix of it.
     pub fn is_told(&self, text: &str) -> bool {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.iter().any(|line| text.starts_with(line.as_str()))
     }
 
-    /// Appends a line to what the process has done.
+    /// Appends a line to the notes of the process.
     pub fn note(&self, line: &str) {
         append(&notes(&self.folder), line);
     }
 
-    /// The file with what the process has done, for those who append from elsewhere.
+    /// The file with the notes of the process, for others that append to it.
     pub fn notes(&self) -> PathBuf {
         notes(&self.folder)
     }
 
-    /// Follows what the process is told, as long as it lives.
+    /// Reads the orders for as long as the process lives.
     fn read(&self) {
         let parent = std::os::unix::process::parent_id();
         let mut ticks = 0;
@@ -117,19 +117,19 @@ impl Child {
             let wanted = lines.lines().filter(|line| *line == "tick").count();
             if wanted > ticks {
                 ticks = wanted;
-                // To the beginning of the next minute.
+                // Moves the clock to the start of the next minute.
                 let left = 60 - i64::from(self.clock.now().second());
                 self.clock.advance(TimeDelta::seconds(left));
             }
             self.told.lock().unwrap_or_else(PoisonError::into_inner).extend(lines.lines().map(str::to_owned));
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Nobody would end this process any more.
+        // The parent has gone, and nobody would end this process any more.
         std::process::exit(1);
     }
 }
 
-/// A job that notes its start, and its end when it is told to end (or at once, unless its payload has `waits`).
+/// A job that notes its start, and its end when it is ordered to end (or at once, unless its payload has `waits`).
 async fn probe(child: Child, ctx: WorkerContext) {
     let payload: serde_json::Value = ctx.payload().unwrap_or_default();
     let name = payload["name"].as_str().unwrap_or_default().to_owned();
@@ -140,19 +140,19 @@ async fn probe(child: Child, ctx: WorkerContext) {
     child.note(&format!("ended {name}"));
 }
 
-/// Appends a line to a file, in one piece.
+/// Appends a line to a file, in one write.
 pub fn append(file: &Path, line: &str) {
     let file = OpenOptions::new().append(true).create(true).open(file);
     let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
     written.expect("a line of notes is written");
 }
 
-/// Where a process leaves what it does.
+/// The file to which a process appends its notes.
 pub(super) fn notes(folder: &Path) -> PathBuf {
     folder.join("notes")
 }
 
-/// Where it finds what it is told.
+/// The file from which it reads its orders.
 pub(super) fn orders(folder: &Path) -> PathBuf {
     folder.join("orders")
 }

@@ -7,24 +7,24 @@ use super::{GRACE, Row, Rows, World};
 /// How much longer than normal a cell may take.
 const ALLOWANCE: Duration = Duration::from_secs(2);
 
-/// How long the heartbeat is watched.
+/// How long the heartbeat is observed.
 const WATCH: Duration = Duration::from_secs(6);
 
-/// How long a worker that does not end is waited for.
+/// How long to wait for a worker that does not end.
 const LONGEST_SHUTDOWN: Duration = Duration::from_secs(60);
 
-/// What must hold.
+/// The guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// The heartbeat goes on: the longest age that it reached.
+    /// Heartbeats go on. Measures the largest age that the last heartbeat reached.
     Heartbeat,
     /// Jobs of other queues start.
     Queued,
     /// Unqueued jobs start.
     Unqueued,
-    /// The ends of other jobs are written.
+    /// The outcomes of other jobs are written.
     Releases,
-    /// A tick of cron that falls due adds its job.
+    /// A cron tick that becomes due adds its job.
     Cron,
     /// An orderly shutdown ends in time, and leaves only locks that nobody can release.
     Shutdown,
@@ -34,13 +34,13 @@ pub enum Column {
 pub(super) const COLUMNS: [Column; 6] =
     [Column::Heartbeat, Column::Queued, Column::Unqueued, Column::Releases, Column::Cron, Column::Shutdown];
 
-/// What was found.
+/// The result of a cell.
 #[derive(Clone, Debug)]
 pub(super) enum Cell {
     Ok(Duration),
     /// What is wrong.
     Red(String),
-    /// Not expected, and why.
+    /// The guarantee is not expected to hold, and why.
     Skipped(&'static str),
 }
 
@@ -67,16 +67,16 @@ impl Normal {
 
     fn limit(&self, column: Column) -> Duration {
         let index = COLUMNS.iter().position(|one| *one == column).unwrap_or_default();
-        // Before it is known, the normal time itself may be as long as this.
+        // Before the normal time is known, it may be as long as this.
         let normal = if self.times[index].is_zero() { 3 * ALLOWANCE } else { self.times[index] };
-        // The schedule reads a clock that was set once a second, so the normal time is anything up to that.
+        // The schedule checks its clock only once per second, so the normal time is anything up to that.
         let normal = if column == Column::Cron { normal.max(Duration::from_secs(1)) } else { normal };
         let grace = if column == Column::Shutdown { GRACE } else { Duration::ZERO };
         normal + ALLOWANCE + grace
     }
 }
 
-/// All columns but the shutdown, at the same time.
+/// Measures all columns except the shutdown, at the same time.
 pub(super) async fn while_it_runs<R: Rows>(row: &Row, normal: &Normal) -> Vec<Cell> {
     let mut world = World::broken::<R>(row).await;
     let worker_id = world.worker_id().await;
@@ -95,8 +95,8 @@ pub(super) async fn while_it_runs<R: Rows>(row: &Row, normal: &Normal) -> Vec<Ce
     cells
 }
 
-/// A second run of the same fault: SIGTERM while it is on. A worker that is too late is waited for nevertheless, so that
-/// the table says how late it is.
+/// A second run of the same fault: SIGTERM while it is present. A worker that is too late is still waited for, so that
+/// the table shows how late it is.
 pub(super) async fn shutdown<R: Rows>(row: &Row, normal: &Normal) -> Cell {
     let mut world = World::broken::<R>(row).await;
     let worker_id = world.worker_id().await;
@@ -168,7 +168,7 @@ async fn unqueued<R: Rows>(world: &World, row: &Row, limit: Duration) -> Cell {
     cell(usual, limit)
 }
 
-/// Two jobs began before the fault, one of them in a queue, and end now. Their rows must go.
+/// Two jobs started before the fault, one of them in a queue, and end now. Their rows must disappear.
 async fn releases(world: &World, limit: Duration) -> Cell {
     let start = Instant::now();
     world.tell("end earlier");
@@ -176,7 +176,7 @@ async fn releases(world: &World, limit: Duration) -> Cell {
     cell(wait(limit, start, || async { world.count(sql).await == 0 }).await, limit)
 }
 
-/// The worker's clock is set to the next minute.
+/// Sets the worker's clock to the next minute.
 async fn cron(world: &World, limit: Duration) -> Cell {
     let sql = "select count(*) from graphile_worker.jobs where task_identifier = 'tick'";
     let before = world.count(sql).await;
@@ -185,7 +185,7 @@ async fn cron(world: &World, limit: Duration) -> Cell {
     cell(wait(limit, start, || async { world.count(sql).await > before }).await, limit)
 }
 
-/// Locks that should not be there, and whether others could find the rest.
+/// Locks that should not be there, and whether other workers could find the rest.
 async fn left(world: &World, row: &Row, worker_id: &str) -> Option<String> {
     let sql = "select payload ->> 'name' from graphile_worker._private_jobs where locked_by = $1
                union all
@@ -207,7 +207,7 @@ fn cell(time: Option<Duration>, limit: Duration) -> Cell {
     time.map_or_else(|| Cell::Red(format!("not within {:.1} s", limit.as_secs_f64())), Cell::Ok)
 }
 
-/// How long it took to become so.
+/// Waits for a condition, and returns how long that took.
 async fn wait<F: Future<Output = bool>>(
     limit: Duration,
     start: Instant,

@@ -1,9 +1,9 @@
-//! One line per row, in a form that `cargo xtask matrix` puts together to one table.
+//! Prints one line per row, which `cargo xtask matrix` combines into one table.
 
 use super::Row;
 use super::columns::Cell;
 
-/// Prints the row. Whether all of it is green.
+/// Prints the row. Returns whether all of it is green.
 pub(super) fn print(row: &Row, cells: &[Cell]) -> bool {
     let texts: Vec<String> = cells.iter().map(text).collect();
     println!("matrix\t{}\t{}", row.name, texts.join("\t"));

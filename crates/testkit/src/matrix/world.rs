@@ -11,13 +11,13 @@ use super::child::{Child, append, notes, orders};
 use super::{Row, Rows};
 use crate::{Database, Process, Signal, wait_for};
 
-/// How long a statement that the worker may have begun is waited for, if nothing shows whether it has.
+/// How long to wait for a statement that the worker may have started, if nothing shows whether it has.
 const SETTLE: Duration = Duration::from_millis(1500);
 
-/// All that a run has.
+/// Everything that belongs to a run.
 pub struct World {
     db: Database,
-    /// For looking on.
+    /// A connection for observing.
     pub client: Client,
     row: &'static str,
     environment: &'static [(&'static str, &'static str)],
@@ -25,21 +25,21 @@ pub struct World {
     is_kept: bool,
     /// Started by [`World::start`].
     pub(super) process: Option<Process>,
-    /// The victims of a row, until they are killed.
+    /// Other workers of a row, until they are killed.
     others: Vec<World>,
-    /// Their transactions stay open.
+    /// Connections whose transactions stay open.
     holders: Vec<Client>,
 }
 
 impl World {
-    /// A run of a row: its worker runs two jobs, and the fault is on.
+    /// A run of a row: its worker runs two jobs, and the fault is present.
     pub(super) async fn broken<R: Rows>(row: &Row) -> World {
         let mut world = World::new(row.name, R::ENVIRONMENT, Database::migrated().await).await;
         R::prepare(row, &mut world).await;
         world.start();
         let of_the_row = R::others(row);
         for (task, name) in &of_the_row {
-            // Hosts start with their first job, and are not what is measured.
+            // Hosts start with their first job, and their start must not be measured.
             world.add(task, &format!("warm {name}"), "").await;
         }
         world.add("probe", "earlier queued", "'earlier', '{}', true").await;
@@ -77,7 +77,7 @@ impl World {
     }
 
     /// Adds a job with this name in its payload. `more` continues the arguments: queue, other properties as JSON (job
-    /// key), and whether the job waits until it is told to end.
+    /// key), and whether the job waits until it is ordered to end.
     pub async fn add(&self, task: &str, name: &str, more: &str) {
         let more = if more.is_empty() { "null, '{}', false" } else { more };
         let sql = format!(
@@ -90,8 +90,8 @@ impl World {
         self.client.query_one(&sql, &[&task, &name]).await.expect("a job is added");
     }
 
-    /// Adds jobs `stuck 1` to `stuck COUNT` that run until they are told to end, each in a queue of its name, and waits
-    /// until their claims are durable.
+    /// Adds jobs `stuck 1` to `stuck COUNT` that run until they are ordered to end, each in a queue of its name, and
+    /// waits until their claims are durable.
     pub async fn add_stuck(&self, count: usize) {
         for number in 1..=count {
             let name = format!("stuck {number}");
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// Has the jobs `stuck…` end, and waits until the worker has had time to release them.
+    /// Ends the jobs `stuck…`, and waits until the worker has had time to release them.
     pub async fn end_stuck(&self, count: usize) {
         self.tell("end stuck");
         for number in 1..=count {
@@ -112,12 +112,12 @@ impl World {
         self.settle().await;
     }
 
-    /// Waits until a connection waits for a lock or sleeps, or long enough for that.
+    /// Waits until a connection waits for a lock or sleeps, or until enough time for that has passed.
     pub async fn settle(&self) {
         self.settle_within(SETTLE, "nothing").await;
     }
 
-    /// The same with a limit of its own, or until the worker process has noted a line.
+    /// The same with another time limit, or until the worker process has noted a line.
     pub async fn settle_within(&self, limit: Duration, line: &str) {
         let sql = "select count(*) from pg_stat_activity
                    where datname = current_database() and backend_type = 'client backend'
@@ -135,9 +135,9 @@ impl World {
         self.holders.push(client);
     }
 
-    /// Starts another worker of the same row, whose jobs the worker of this run is to recover.
+    /// Starts another worker of the same row, whose jobs the worker of this run must recover.
     pub async fn start_other(&mut self) {
-        // Shares the database, which must stay as long as this run.
+        // Shares the database, which must exist as long as this run.
         let mut other = World::new(self.row, self.environment, self.db.share()).await;
         other.start();
         other.noted("worker").await;
@@ -155,7 +155,7 @@ impl World {
         other.expect("another worker was started").kill();
     }
 
-    /// Tells the worker process something: `end NAME` ends the jobs whose names begin with this, `tick` moves its clock
+    /// Gives the worker process an order: `end NAME` ends the jobs whose names begin with this, `tick` moves its clock
     /// to the next minute.
     pub fn tell(&self, line: &str) {
         append(&orders(&self.folder), line);
@@ -211,7 +211,7 @@ impl World {
         self.process.as_mut().is_none_or(Process::has_ended)
     }
 
-    /// Keeps the notes and the log of the worker, if something is red, and says where.
+    /// Keeps the notes and the log of the worker if a cell is red, and prints their path.
     pub(super) fn keep_if(&mut self, is_red: bool) {
         self.is_kept = is_red;
         if is_red {
@@ -224,7 +224,7 @@ impl Drop for World {
     fn drop(&mut self) {
         self.process = None;
         if !self.is_kept {
-            // Small, and in a folder for temporary files.
+            // The files are small, and in a folder for temporary files.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }

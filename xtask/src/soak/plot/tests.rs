@@ -1,9 +1,9 @@
-//! What must be true of every picture, however the soak went.
+//! Properties of every chart, however the soak went.
 
 use super::super::verdict;
 use super::*;
 
-/// Forty samples of everything, with a spike and a gap, and a name that needs escaping.
+/// Forty samples of every measure, with a spike and a gap, and a name that needs escaping.
 fn series() -> Series {
     let mut text = "# rate: 12345\n# server: PostgreSQL <15> & \"more\"\n# cores: 2\n".to_owned();
     text.push_str(
@@ -25,7 +25,8 @@ fn series() -> Series {
     Series::parse(&text).unwrap()
 }
 
-/// Tags that open and close in order, quoted attributes, and no bare sign in between: enough for a picture of ours.
+/// Checks that tags open and close in order, that attributes are quoted, and that no character is unescaped: enough for
+/// our charts.
 fn assert_well_formed(svg: &str) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = svg;
@@ -99,7 +100,7 @@ fn a_long_soak_keeps_its_extremes_and_few_points() {
     let series = Series::parse(&text).unwrap();
     let judgements = verdict::judge(&series).unwrap();
     let curve = Panel::new(&series, &judgements[0]).curve();
-    // Once below the curve, twice around the band, and the curve itself; and two corners on the ground.
+    // Once below the curve, twice around the band, and the curve itself; and two corners at the bottom.
     assert_eq!(curve.matches(',').count(), 4 * STRETCHES + 2);
     let stretch = Stretch::of(&[(10.0, 5.0), (20.0, 1.0), (30.0, 2.0)]);
     assert_eq!((stretch.time, stretch.least, stretch.median, stretch.most), (20.0, 1.0, 2.0, 5.0));

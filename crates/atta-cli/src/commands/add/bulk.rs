@@ -1,11 +1,11 @@
-//! `atta add --bulk`: a job a line.
+//! `atta add --bulk`: adds one job per line.
 //!
-//! A file is read twice: the first time to find mistakes, so that a wrong line means that nothing was added. A stream is
-//! read once, and an error says how many jobs of the lines before are added. Either way jobs are added in batches, in
+//! A file is read twice, the first time to find errors: if a line is invalid, nothing is added. A stream is read only
+//! once, and an error reports how many jobs of earlier lines were added. In both cases jobs are added in batches, in
 //! the order of their lines; a batch is added as a whole or not at all.
 //!
-//! A thread reads, so that a signal is noticed while it waits for a stream. After a signal the batch under way is added,
-//! and the command ends with the line to go on from.
+//! A separate thread reads, so that signals are handled while it waits for a stream. After a signal the current batch
+//! is added, and the command ends with the number of the line to continue from.
 
 mod lines;
 
@@ -25,12 +25,12 @@ use crate::output::progress::progress;
 use crate::output::{Failure, count_of, print_json, print_styled};
 use lines::{Batch, Lines, Pending, Way, read_batches};
 
-/// What the command line says of it.
+/// The arguments of the command line.
 pub(super) struct Source<'a> {
     pub(super) file: &'a str,
-    /// For lines that name none.
+    /// The task of lines that name none.
     pub(super) task: Option<&'a str>,
-    /// The first line that counts, from 1.
+    /// The first line to add, counted from 1.
     pub(super) from_line: usize,
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn run(source: Source<'_>, as_json: bool, connection: &Connecti
     })
 }
 
-/// Reads a file for its mistakes, and counts its jobs. A stream can't be read twice.
+/// Reads a file to find errors, and counts its jobs. Skips a stream, which can't be read twice.
 fn check(source: &Source<'_>) -> Result<Option<u64>, Failure> {
     let &Source { file, task, from_line } = source;
     if file == "-" {
@@ -80,8 +80,8 @@ fn check(source: &Source<'_>) -> Result<Option<u64>, Failure> {
     Ok(Some(count))
 }
 
-/// Whether the process was started without a standard input. Rust then opens the null device in its place, for reading and
-/// writing; a shell that is told `</dev/null` opens it for reading.
+/// Whether the process was started without a standard input. Rust then opens the null device in its place, for reading
+/// and writing; a shell with `</dev/null` opens it for reading.
 fn is_stdin_closed() -> bool {
     use std::os::unix::fs::MetadataExt;
     let stdin = std::io::stdin();
@@ -96,7 +96,7 @@ fn is_stdin_closed() -> bool {
 fn read(source: &Source<'_>, ahead: TimeDelta) -> mpsc::Receiver<Result<Batch, Failure>> {
     let (sender, batches) = mpsc::channel(1);
     let (file, task, from_line) = (source.file.to_owned(), source.task.map(str::to_owned), source.from_line);
-    // It is not awaited: after a signal it may wait for a stream for ever, and ends with the process.
+    // The thread is not awaited: after a signal it may wait for a stream forever, and ends with the process.
     tokio::task::spawn_blocking(move || {
         let send = |batch| sender.blocking_send(batch).is_ok();
         match Lines::open(&file, task.as_deref(), from_line, ahead) {
@@ -107,10 +107,10 @@ fn read(source: &Source<'_>, ahead: TimeDelta) -> mpsc::Receiver<Result<Batch, F
     batches
 }
 
-/// Why not all was added.
+/// Why not all jobs were added.
 enum End {
     Failure(Failure),
-    /// The name of the signal, and whether a batch was left half-way.
+    /// The name of the signal, and the lines of a batch whose outcome is unknown.
     Signal(Signal),
 }
 
@@ -122,7 +122,7 @@ struct Signal {
 
 struct Bulk {
     utils: WorkerUtils,
-    /// Tasks that were asked about.
+    /// Tasks that were already checked.
     known: HashSet<String>,
     added: usize,
     /// The first line that is not added yet.

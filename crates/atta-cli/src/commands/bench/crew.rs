@@ -1,4 +1,4 @@
-//! The workers, and the two tasks that they know.
+//! The workers of the benchmark, and their two tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,15 +12,15 @@ use tokio::task::JoinSet;
 use crate::args::{Bench, ClaimsChoice};
 use crate::output::Failure;
 
-/// Does nothing but count; fails if it has only one attempt.
+/// Only counts; fails if the job has only one attempt.
 pub(super) const COUNTED_TASK: &str = "atta_bench_count";
-/// Says when it started.
+/// Reports when it started.
 pub(super) const TIMED_TASK: &str = "atta_bench_time";
 
-/// Without a job for so long, something is wrong.
+/// If no job runs for this long, something is wrong.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// Running workers. They outlive a measurement that was cut short, so that they can still leave in good order.
+/// Running workers. They outlive a measurement that was interrupted, so that they can still shut down properly.
 #[derive(Default)]
 pub(super) struct Crew {
     handles: Vec<WorkerHandle>,
@@ -35,7 +35,7 @@ impl Crew {
         }
     }
 
-    /// Ends when all have released what they had and left. May be called again if it was cut short.
+    /// Returns when all workers have released their jobs and ended. May be called again if it was interrupted.
     pub(super) async fn stop(&mut self) -> Result<(), Failure> {
         for handle in &self.handles {
             handle.request_shutdown();
@@ -53,7 +53,7 @@ impl Crew {
     }
 }
 
-/// A worker that is set up as asked for.
+/// A worker with the requested settings.
 pub(super) async fn worker(
     args: &Bench,
     url: &str,
@@ -76,7 +76,7 @@ pub(super) async fn worker(
     if let Some(starts) = starts {
         options = options.define_raw_job(TIMED_TASK, move |ctx| {
             let start = Start { at: Instant::now(), time: Utc::now(), run_at: ctx.job().run_at() };
-            // The one who asks for starts is there until the worker ends.
+            // The receiver exists until the worker ends.
             let _ = starts.send(start);
             std::future::ready(())
         });
@@ -95,7 +95,7 @@ fn count(tally: &Tally, ctx: &WorkerContext) -> Result<(), TaskError> {
     }
 }
 
-/// When a timed job started, by the steady clock and by the other, and when it should have.
+/// When a timed job started, by the monotonic clock and by the wall clock, and when it should have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     pub(super) at: Instant,
@@ -112,12 +112,12 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Somebody may wait for so many.
+    /// A tally for a caller that waits until this many jobs have run.
     pub(super) fn towards(target: u64) -> Arc<Tally> {
         Arc::new(Tally { count: AtomicU64::new(0), target, reached: Notify::new() })
     }
 
-    /// Nobody waits.
+    /// A tally for which nobody waits.
     pub(super) fn endless() -> Arc<Tally> {
         Tally::towards(u64::MAX)
     }
@@ -132,7 +132,7 @@ impl Tally {
         }
     }
 
-    /// Waits until the target is reached, and says now and then how far it is.
+    /// Waits until the target is reached, and reports the progress now and then.
     pub(super) async fn wait(&self, say: impl Fn(u64)) -> Result<(), Failure> {
         let (mut seen, mut since) = (0, Instant::now());
         loop {

@@ -13,14 +13,14 @@ use super::site::{Site, measuring, seconds, seconds_now};
 use crate::args::{Bench, ClaimsChoice};
 use crate::output::{Failure, print};
 
-/// A start that has not come after so long will not come.
+/// A job that has not started after this time will not start.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Single adds are not measured for longer than this.
 const SINGLE_ADDS: Duration = Duration::from_secs(3);
-/// Jobs that are added at once in the steady state, and how many may wait at the most.
+/// The number of jobs added at once in the steady state, and the largest number that may wait.
 const STEADY_BATCH: usize = 500;
 const STEADY_WAITING: u64 = 10_000;
-/// Enough for a worker to get to its full size.
+/// Enough jobs for a worker to reach its full memory use.
 const MEMORY_JOBS: usize = 50_000;
 
 pub(super) async fn all(
@@ -54,7 +54,7 @@ pub(super) async fn all(
     })
 }
 
-/// From nothing to a worker that has looked for jobs, found none, and left. The median of five.
+/// The time from nothing to a worker that has polled for jobs, found none, and ended. The median of five.
 async fn start_up(args: &Bench, site: &Site) -> Result<f64, Failure> {
     let mut times = Vec::new();
     for _ in 0..5 {
@@ -65,7 +65,7 @@ async fn start_up(args: &Bench, site: &Site) -> Result<f64, Failure> {
     Ok(Spread::of(times).p50)
 }
 
-/// How soon an idle worker starts a job that was just added, and how late one that was scheduled.
+/// How soon an idle worker starts a job that was just added, and how late it starts a scheduled one.
 async fn starts(
     args: &Bench,
     site: &Site,
@@ -100,13 +100,13 @@ async fn latency(
         if n >= warm_up {
             times.push(milliseconds(start.at.duration_since(began)));
         }
-        // The worker is idle again, and the next add does not come in step with anything.
+        // Lets the worker become idle again, and keeps the next add from coming in step with anything.
         tokio::time::sleep(Duration::from_micros(fastrand::u64(2_000..6_000))).await;
     }
     Ok(Spread::of(times))
 }
 
-/// Jobs that become due one by one, ten milliseconds apart, from a second ahead on.
+/// Jobs that become due one by one, ten milliseconds apart, starting one second ahead.
 async fn lateness(
     args: &Bench,
     site: &Site,
@@ -140,7 +140,7 @@ async fn next(starts: &mut mpsc::UnboundedReceiver<Start>) -> Result<Start, Fail
     }
 }
 
-/// One by one, then many and given back, then many and only counted. The last ones stay, to be drained.
+/// Adds one by one, then many that are returned, then many that are only counted. The last ones stay, to be drained.
 async fn adds(
     args: &Bench,
     site: &Site,
@@ -173,7 +173,7 @@ async fn adds(
     Ok(AddRates { bulk_per_second, bulk_returning_per_second, single_per_second })
 }
 
-/// From the start of the workers to when the last job is written off and they have left.
+/// The time from the start of the workers until the last job is released and all workers have ended.
 async fn drain(
     args: &Bench,
     site: &Site,
@@ -217,7 +217,7 @@ async fn drain(
     Ok((Drain { ran, failed: left.failed, seconds, per_second: rate(args.jobs, took) }, cost))
 }
 
-/// As long as it lives, nothing that dies from now on can be vacuumed.
+/// As long as this transaction is open, rows that become dead from now on can't be vacuumed.
 async fn pin_xmin(client: &mut tokio_postgres::Client) -> Result<tokio_postgres::Transaction<'_>, Failure> {
     let transaction = client
         .build_transaction()
@@ -230,7 +230,7 @@ async fn pin_xmin(client: &mut tokio_postgres::Client) -> Result<tokio_postgres:
     Ok(transaction)
 }
 
-/// Adds and runs at the same time. The adds wait when the runs can't keep up.
+/// Adds and runs jobs at the same time. Adding pauses when the workers can't keep up.
 async fn steady(
     args: &Bench,
     site: &Site,
@@ -263,7 +263,7 @@ async fn steady(
     Ok(Steady { added, ran, seconds, per_second: ran as f64 / seconds })
 }
 
-/// What a worker takes that has a process to itself: this one has held all the jobs to add.
+/// The memory of a worker in a process of its own: this process has held all the jobs to add.
 async fn memory(args: &Bench, site: &Site, jobs: &[RawJobSpec]) -> Result<Option<u64>, Failure> {
     let utils = site.utils()?;
     utils.insert_raw_jobs(&jobs[..jobs.len().min(MEMORY_JOBS)]).await?;
@@ -275,7 +275,7 @@ async fn memory(args: &Bench, site: &Site, jobs: &[RawJobSpec]) -> Result<Option
     if let Some(size) = args.local_queue {
         command.args(["--local-queue", &size.to_string()]);
     }
-    // By the environment, where others can't read the password.
+    // Passed by the environment, where others can't read the password.
     command.env("DATABASE_URL", site.url()).stdin(Stdio::null()).kill_on_drop(true);
     let output = command.output().await.map_err(failed)?;
     if !output.status.success() {
@@ -285,7 +285,7 @@ async fn memory(args: &Bench, site: &Site, jobs: &[RawJobSpec]) -> Result<Option
     Ok(String::from_utf8_lossy(&output.stdout).trim().parse().ok())
 }
 
-/// The other process: runs what there is, and prints the most memory that it ever had, where the system tells.
+/// The other process: runs the existing jobs, and prints its peak memory, if the system reports that.
 pub(super) async fn probe_memory(args: &Bench) -> Result<(), Failure> {
     let url = args.connection.connection.as_deref().unwrap_or_default();
     worker(args, url, &Tally::endless(), None).await?.run_once().await?;
@@ -313,13 +313,13 @@ fn specs(args: &Bench, count: usize) -> Result<Vec<RawJobSpec>, Failure> {
     Ok(specs)
 }
 
-/// Evenly spread, and the same in each run.
+/// Whether job `n` fails. Failures are spread evenly, and are the same in each run.
 fn is_to_fail(n: usize, rate: f64) -> bool {
     let failures_before = |n: usize| (n as f64 * rate).floor();
     failures_before(n + 1) > failures_before(n)
 }
 
-/// An object of as many bytes as were asked for, or the empty one.
+/// An object of the requested number of bytes, or the empty one.
 fn payload(args: &Bench) -> serde_json::Value {
     let frame = r#"{"pad":""}"#.len();
     match args.payload_bytes.checked_sub(frame) {

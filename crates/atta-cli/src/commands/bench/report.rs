@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::args::{Bench, ClaimsChoice};
 
-/// All that was measured. docs/benchmarking.md says what each figure means.
+/// All measurements. docs/benchmarking.md explains each figure.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) settings: Settings,
@@ -16,7 +16,7 @@ pub(super) struct Report {
     pub(super) latency_ms: Spread,
     pub(super) lateness_ms: Spread,
     pub(super) start_up_ms: f64,
-    /// Nothing where the system does not tell.
+    /// None if the system does not report it.
     pub(super) memory_bytes: Option<u64>,
     pub(super) cost_per_job: CostPerJob,
 }
@@ -68,7 +68,7 @@ pub(super) struct AddRates {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Drain {
-    /// Runs, which are more than the jobs if some ran twice.
+    /// Number of runs: more than the number of jobs if some ran twice.
     pub(super) ran: u64,
     pub(super) failed: u64,
     pub(super) seconds: f64,
@@ -90,7 +90,7 @@ pub(super) struct CostPerJob {
     pub(super) dead_rows: f64,
 }
 
-/// How values are spread.
+/// The distribution of measured values.
 #[derive(Debug, Serialize)]
 pub(super) struct Spread {
     pub(super) count: usize,
@@ -101,7 +101,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Percentiles are values that were measured (the nearest rank), never something in between.
+    /// Percentiles are measured values (the nearest rank), never interpolated.
     pub(super) fn of(mut values: Vec<f64>) -> Spread {
         values.sort_by(f64::total_cmp);
         let count = values.len();

@@ -1,8 +1,8 @@
-//! Workers of this process, one generation of tasks each.
+//! The workers of this process, one per generation of tasks.
 //!
-//! A generation is a folder of tasks as it was opened, and the worker that runs them. A change starts the next one; the
-//! one before claims nothing more, finishes what runs, and closes its folder. What is wrong with the new tasks or the
-//! new crontab is told, and the old ones go on.
+//! A generation is a folder of tasks as it was when it was opened, and the worker that runs them. A change starts the
+//! next generation; the one before claims no more jobs, finishes its running jobs, and closes its folder. Errors in the
+//! new tasks or the new crontab are logged, and the old ones stay in use.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::output::Failure;
 use crate::settings::Settings;
 use crate::tasks::{TasksFolder, TasksSettings};
 
-/// How long the jobs of an old generation may go on beside the new one.
+/// How long the jobs of an old generation may continue beside the new one.
 const OLD_AGE: Duration = Duration::from_secs(4 * 3600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,9 @@ pub(super) struct Crew {
     mode: Mode,
     cron: Vec<Cron>,
     generations: JoinSet<(String, Result<(), Failure>)>,
-    /// Of those that still live: a handle keeps the connections of its worker.
+    /// The handles of workers that still run. A handle keeps the connections of its worker open.
     handles: Vec<WorkerHandle>,
-    /// There is nothing to run yet, and somebody may still write it.
+    /// There is nothing to run yet, but somebody may still write tasks.
     is_waiting: bool,
 }
 
@@ -56,14 +56,14 @@ impl Crew {
 
     /// Starts the first generation.
     pub(super) async fn start(&mut self) -> Result<(), Failure> {
-        // `--once` has no cron, so a crontab that is wrong is none of its business.
+        // `--once` does not use cron, so an invalid crontab does not matter to it.
         if self.mode != Mode::Once {
             self.cron = read_crontab(&self.settings)?;
         }
         self.begin().await
     }
 
-    /// Starts the next generation, if it can be started, and lets the others come to an end. Cancel safe.
+    /// Starts the next generation, if that is possible, and shuts the others down. Cancel safe.
     pub(super) async fn reload(&mut self) {
         tracing::info!("the tasks or the crontab have changed, starting anew");
         match read_crontab(&self.settings) {
@@ -78,7 +78,7 @@ impl Crew {
         }
     }
 
-    /// Ends when the last worker has. Cancel safe.
+    /// Returns when the last worker has ended. Cancel safe.
     pub(super) async fn ended(&mut self) -> Result<(), Failure> {
         loop {
             match self.generations.join_next().await {
@@ -93,8 +93,8 @@ impl Crew {
         }
     }
 
-    /// In good order. Gives back when to lose patience, unless the workers know that by themselves: while watching,
-    /// they would let the jobs of an old generation go on for long.
+    /// Shuts all workers down in an orderly way. Returns when to abort them, unless the workers do that by themselves:
+    /// while watching, they would let the jobs of an old generation continue for long.
     pub(super) fn stop(&mut self, reason: &str) -> Option<Instant> {
         tracing::info!("{reason}: letting running jobs finish; a signal after 5 s ends everything at once");
         self.is_waiting = false;
@@ -103,13 +103,13 @@ impl Crew {
         (self.mode == Mode::Watching).then(|| Instant::now() + patience)
     }
 
-    /// At once.
+    /// Ends all workers at once.
     pub(super) fn abort(&mut self, reason: &str) {
         tracing::warn!("{reason}: ending at once");
         self.handles.iter().for_each(WorkerHandle::abort);
     }
 
-    /// Whether tasks that can't be loaded are no reason not to start: while watching, somebody may be writing them.
+    /// Whether the worker starts although some tasks can't be loaded: while watching, somebody may be editing them.
     fn allows_broken(&self) -> bool {
         self.mode == Mode::Watching || self.settings.allow_broken_tasks
     }
@@ -128,7 +128,7 @@ impl Crew {
         }
         self.warn_of_unknown_tasks(&identifiers);
         let options = folder.define(self.options());
-        // Before anything is done to the database: a rollout of broken tasks ends here.
+        // Before anything changes in the database, so that a deployment of broken tasks ends here.
         let broken = if self.allows_broken() { Vec::new() } else { folder.loaded().await };
         let started = match broken.is_empty() {
             true => options.init().await.map_err(Failure::from),
@@ -181,7 +181,7 @@ impl Crew {
             .database_url(self.database.text())
             .schema(settings.schema.as_str())
             .concurrency(settings.jobs)
-            // Graphile works with a pool of one; ours wants two.
+            // Graphile works with a pool of one connection; ours needs two.
             .max_pg_conn(settings.max_pool_size.max(2))
             .poll_interval(settings.poll_interval)
             .claims(match settings.claims {
@@ -199,7 +199,7 @@ impl Crew {
             .max_claim_bytes(settings.max_claim_bytes)
             .use_local_time(settings.use_local_time)
             .allow_breaking_migration(settings.allow_breaking_migration)
-            // Whoever wants to run once wants to know that nobody answers.
+            // With `--once`, the user wants an error if the database does not answer.
             .wait_for_database(self.mode != Mode::Once)
             .with_cron(self.cron.clone());
         if !settings.prepared_statements {
@@ -224,7 +224,7 @@ impl Crew {
     }
 }
 
-/// The life of a generation.
+/// Runs a generation to its end.
 async fn live(worker: Worker, folder: TasksFolder, mode: Mode) -> (String, Result<(), Failure>) {
     let ended = match mode {
         Mode::Once => folder.run_once(&worker).await,
@@ -239,7 +239,7 @@ fn refuse(broken: &[String]) -> Failure {
         .with_hint("fix them, or run the others with --allow-broken-tasks")
 }
 
-/// The crontab, if there is one. One that was named must be there.
+/// The crontab, if there is one. A crontab that was named explicitly must exist.
 fn read_crontab(settings: &Settings) -> Result<Vec<Cron>, Failure> {
     let path = settings.crontab.display();
     let text = match fs::read_to_string(&settings.crontab) {

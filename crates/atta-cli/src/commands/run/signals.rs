@@ -1,4 +1,4 @@
-//! Signals of the system, heard from the start of the process to its end.
+//! Signals of the system, watched from the start of the process to its end.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -11,7 +11,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From here on no signal ends the process by itself.
+    /// From here on, signals no longer end the process by themselves.
     pub(crate) fn watch() -> Result<Signals, Failure> {
         let watch =
             |kind| signal(kind).map_err(|error| Failure::new(format!("can't watch for signals: {error}")));
@@ -22,7 +22,7 @@ impl Signals {
         })
     }
 
-    /// The name of the next one. Cancel safe.
+    /// The name of the next signal. Cancel safe.
     pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",

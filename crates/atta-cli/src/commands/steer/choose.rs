@@ -1,4 +1,4 @@
-//! From what the user said to the ids of jobs.
+//! Turns the user's options into ids of jobs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,33 +8,33 @@ use serde::Serialize;
 use super::{Action, Selection};
 use crate::output::Failure;
 
-/// Jobs that are changed in one statement: few enough that large payloads, which come back, fit into memory.
+/// The number of jobs that one statement changes: low enough that large payloads, which are returned, fit into memory.
 pub(super) const BATCH: usize = 200;
 
-/// Ids that are read at a time.
+/// How many ids are read at a time.
 const PAGE: u32 = 10_000;
 
-/// The jobs that will be changed, and those of the named ones that won't.
+/// The jobs that will be changed, and the named jobs that are skipped.
 pub(super) struct Chosen {
     pub(super) ids: Vec<i64>,
     pub(super) skipped: Vec<(i64, Reason)>,
-    /// What they were found by, if not by id.
+    /// The filter by which they were found; none if they were named by id.
     pub(super) filter: Option<JobFilter>,
 }
 
-/// Why a job was left alone.
+/// Why a job was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Reason {
     /// There is no such job.
     Unknown,
-    /// A worker is at it.
+    /// It is running.
     Running,
     /// There is nothing to unlock.
     NotLocked,
     /// The worker that has it is alive.
     WorkerIsAlive,
-    /// It was taken by a worker, done, or no longer what was looked for, when its turn came.
+    /// Before it could be changed, a worker claimed it, it ended, or it no longer matched the filter.
     Changed,
 }
 
@@ -56,7 +56,7 @@ pub(super) async fn choose(
     Ok(chosen)
 }
 
-/// Those of the batch that the filter would find now.
+/// The jobs of the batch that still match the filter.
 pub(super) async fn still_matching(
     utils: &WorkerUtils,
     filter: &JobFilter,
@@ -66,7 +66,7 @@ pub(super) async fn still_matching(
     Ok(utils.list_job_ids(&filter).await?)
 }
 
-/// Only states in which the action can do something.
+/// Limits the filter to states in which the action is possible.
 fn narrowed(action: &Action, filter: JobFilter) -> JobFilter {
     use JobState::{Failed, Ready, Retrying, Running, Scheduled, Waiting};
     let (possible, usual) = match action {
@@ -125,7 +125,7 @@ async fn by_ids(utils: &WorkerUtils, action: &Action, ids: &[i64]) -> Result<Cho
     Ok(chosen)
 }
 
-/// What a worker of ours that is alive has, is its own.
+/// Skips jobs that a living atta worker has claimed.
 async fn leave_the_living(utils: &WorkerUtils, chosen: &mut Chosen) -> Result<(), Failure> {
     let workers = utils.list_workers().await?;
     let living: HashSet<&str> = workers

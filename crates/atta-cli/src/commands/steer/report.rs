@@ -1,4 +1,4 @@
-//! What was done, and what was not.
+//! Reports what was done and what was not.
 
 use serde::Serialize;
 
@@ -6,20 +6,20 @@ use super::choose::Reason;
 use super::past;
 use crate::output::{Failure, count_of, note, print_json, print_styled};
 
-/// More than so many that were left alone are told as a number only.
+/// If more jobs than this were skipped, only their number is reported.
 const NAMED: usize = 20;
 
 pub(super) struct Report {
     verb: &'static str,
     pub(super) ids: Vec<i64>,
-    /// Queues that were unlocked, where that was asked for.
+    /// How many queues were unlocked, if that was requested.
     pub(super) queues: Option<u64>,
     pub(super) skipped: Vec<(i64, Reason)>,
-    /// How many were to be changed.
+    /// How many jobs were to be changed.
     pub(super) chosen: usize,
-    /// The signal that ended it before all were changed.
+    /// The signal that ended the command before all were changed.
     pub(super) interrupted: Option<&'static str>,
-    /// How many may have been changed: the command did not wait for the answer.
+    /// How many jobs may have been changed: the command did not wait for the answer.
     pub(super) unknown: usize,
 }
 
@@ -54,7 +54,7 @@ impl Report {
         }
     }
 
-    /// Fails if nothing was done, or not all that was named.
+    /// Returns an error if nothing was done, or if some of the named jobs were skipped.
     pub(super) fn tell(&self, as_json: bool) -> Result<(), Failure> {
         if as_json {
             print_json(&self.to_json())?;

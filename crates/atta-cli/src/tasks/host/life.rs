@@ -1,4 +1,4 @@
-//! The life of one host process: start it, send messages, receive messages, see it end.
+//! The life of one host process: start it, send messages, receive messages, wait for its end.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,19 +24,20 @@ use super::super::wire::{self, AddError, Hello, HostedTask, NewJob, Said};
 use super::supervise::SLOW_LOAD;
 use super::{Answer, Refusal, Shared};
 
-/// The host's end of the socket is this file descriptor: whatever a task starts must not read it for standard input.
+/// The host's end of the socket is this file descriptor. It is not standard input, because processes that a task starts
+/// must not read it.
 const SOCKET: i32 = 3;
 
-/// How much is read at a time.
+/// How many bytes are read at a time.
 const CHUNK: usize = 64 * 1024;
 
-/// A line from a host that is longer is no line: the payload of a job to add has to fit.
+/// The longest line that is accepted from a host: the payload of a job to add has to fit.
 const LONGEST_LINE: usize = 64 * 1024 * 1024;
 
-/// How long the last words may take when the process has ended: others may still have its pipes.
+/// How long to read the last messages when the process has ended: other processes may still have its pipes open.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// Starts a process and stays with it until its end. Returns how it ended.
+/// Starts a process and waits for its end. Returns how it ended.
 pub(super) async fn live(shared: &Shared) -> String {
     let (child, socket) = match start(shared) {
         Ok(started) => started,
@@ -101,7 +102,7 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
     tokio::pin!(listen);
     let speak = speak(shared, writer);
     tokio::pin!(speak);
-    // One that has closed its socket and goes on is of no use.
+    // A process that has closed its socket and goes on is useless.
     let useless = async {
         deaf.notified().await;
         tokio::time::sleep(shared.kill_after).await;
@@ -116,10 +117,10 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
         tokio::select! {
             ended = child.wait() => break Some(ended),
             _ = &mut listen, if !is_silent => is_silent = true,
-            // When it returns, the socket has been closed for writing, and the process ends by itself.
+            // When `speak` returns, the socket has been closed for writing, and the process ends by itself.
             () = &mut speak => break None,
             () = shared.condemned.notified(), if killed_for.is_none() => {
-                // Nothing, if the process before was meant.
+                // None, if the request was about the previous process.
                 killed_for = shared.lock().take_condemned();
                 if killed_for.is_some() {
                     kill(group.as_ref(), &mut child);
@@ -146,16 +147,16 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
                     }
                 }
             };
-            // A run that was given up and waits in a process that is blocked must not begin when the process goes on.
+            // A run that was given up and waits in a blocked process must not start when the process goes on.
             let patience = if shared.lock().lost() == 0 { shared.kill_after } else { LAST_WORDS };
             tokio::time::timeout(patience, wait).await.ok()
         }
     };
     if !is_silent {
-        // Results that it gave just before its end count.
+        // Results that it sent just before its end count.
         let _ = tokio::time::timeout(LAST_WORDS, &mut listen).await;
     }
-    // With all that its tasks have started.
+    // Kills the process together with all processes that its tasks have started.
     drop(group);
     let mut how = match ended {
         _ if killed_for.is_some() => format!("{}, so it was killed", killed_for.unwrap_or_default()),
@@ -173,17 +174,17 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
 fn kill(group: Option<&Group>, child: &mut Child) {
     match group {
         Some(group) => group.signal(Signal::KILL),
-        // It is ours, so it can be killed, if it has not ended.
+        // The process is our child, so it can be killed if it has not ended.
         None => drop(child.start_kill()),
     }
 }
 
-/// Whether what the process prints was logged before: it is being started once more, after a start that failed.
+/// Whether the output of the process was logged before: this is another start after one that failed.
 fn is_noise(shared: &Shared) -> bool {
     shared.is_repeating.load(Ordering::Relaxed)
 }
 
-/// Sends whatever there is, all at once, until the host is closed or does not read any more.
+/// Sends all waiting messages at once, until the host is closed or no longer reads.
 async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
     let worker = shared.worker.get();
     let hello = Hello {
@@ -205,11 +206,11 @@ async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
             () = shared.closing.cancelled() => return,
         };
         if sent.is_err() {
-            // It is dying, and its end says how.
+            // The process is dying, and its end gives the reason.
             return std::future::pending().await;
         }
         bytes.clear();
-        // One huge payload is not paid for ever after.
+        // After one huge payload, the memory is freed again.
         bytes.shrink_to(CHUNK);
         let cancelled = async {
             match shared.worker.get() {
@@ -224,13 +225,13 @@ async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
                 wire::abort_all(&mut bytes);
             }
             () = shared.closing.cancelled() => {
-                // Runs that were given up must not begin any more.
+                // Runs that were given up must no longer start.
                 shared.lock().take_outgoing(&mut bytes, CHUNK);
                 let _ = tokio::time::timeout(LAST_WORDS, writer.write_all(&bytes)).await;
                 return;
             }
         }
-        // The host has to know the worker before it runs its first job.
+        // The host must know the worker before it runs its first job.
         if !knows_worker && let Some(worker) = shared.worker.get() {
             wire::worker(&mut bytes, &worker.id);
             knows_worker = true;
@@ -278,7 +279,7 @@ async fn listen(shared: &Shared, mut reader: OwnedReadHalf) {
     }
 }
 
-/// Whatever can't be understood is told and left out: a host may say more than we know.
+/// Handles one message. Messages that can't be parsed are logged and ignored: a host may send more than we know.
 fn hear(shared: &Shared, line: &[u8], adds: &mut JoinSet<Vec<u8>>) {
     let said = match wire::said(line) {
         Ok(said) => said,
@@ -323,7 +324,7 @@ fn hear(shared: &Shared, line: &[u8], adds: &mut JoinSet<Vec<u8>>) {
 
 fn answer(shared: &Shared, run: u64, answer: Answer) {
     if !shared.lock().answer(run, answer) {
-        // It was given up: its time was over, or the worker stopped.
+        // The run was given up: its time limit was over, or the worker stopped.
         tracing::debug!(host = shared.program.name, run, "a run ended that nobody waits for");
     }
 }

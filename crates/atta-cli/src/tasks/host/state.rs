@@ -1,4 +1,4 @@
-//! What is known of the process that lives now, and of the runs that it has or will be sent. No input or output in here.
+//! The state of the current process, and of the runs that were sent to it or will be. Does no input or output.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::wire;
 use super::{Answer, Refusal};
 
-/// The start of a task, to be waited for.
+/// The start of a task, to wait for.
 #[derive(Clone, Debug)]
 pub(super) struct Begun {
     token: CancellationToken,
@@ -27,20 +27,20 @@ impl Begun {
 pub(super) struct State {
     next_run: u64,
     next_ping: u64,
-    /// Messages that are to be sent, but for runs. They mean nothing to another process.
+    /// Messages to send, except for runs. They have no meaning for another process.
     pub(super) words: Vec<u8>,
-    /// Runs that are to be sent.
+    /// Runs to send.
     unsent: BTreeMap<u64, Vec<u8>>,
-    /// Runs whose answers are waited for, sent or not.
+    /// Runs whose results are awaited, sent or not.
     running: HashMap<u64, Running>,
-    /// Runs that the process was sent, and that were given up since, without an answer.
+    /// Runs that were sent to the process and given up since, without a result.
     lost: HashSet<u64>,
     /// Pings without an answer.
     pings: HashSet<u64>,
     is_ready: bool,
-    /// The process reports the start of runs that ask for it.
+    /// The process reports the start of runs that request it.
     reports_start: bool,
-    /// Tasks that the process could not load, with why.
+    /// Tasks that the process could not load, and why.
     broken: Vec<(String, String)>,
     condemned: Option<&'static str>,
 }
@@ -49,12 +49,13 @@ struct Running {
     job: i64,
     task: Arc<str>,
     answer: oneshot::Sender<Answer>,
-    /// The task has begun, as far as is known. A run without a limit is not asked, and may have begun when it is sent.
+    /// The task has started, as far as is known. A run without a time limit does not report its start, so it counts as
+    /// started when it is sent.
     begun: CancellationToken,
 }
 
 impl State {
-    /// Numbers a run and puts it in line. None: the process is not ready.
+    /// Numbers a run and queues it for sending. None: the process is not ready.
     pub(super) fn begin(
         &mut self,
         job: &Job,
@@ -77,7 +78,7 @@ impl State {
         Some((number, Begun { token }))
     }
 
-    /// Nobody waits for this run any more. Returns whether the process has to be told.
+    /// Nobody waits for this run any more. Returns whether the process must be told.
     pub(super) fn give_up(&mut self, run: u64) -> bool {
         if self.running.remove(&run).is_none() || self.unsent.remove(&run).is_some() {
             return false;
@@ -87,12 +88,12 @@ impl State {
         true
     }
 
-    /// Runs that go on although they were given up.
+    /// The number of runs that continue although they were given up.
     pub(super) fn lost(&self) -> usize {
         self.lost.len()
     }
 
-    /// Everything that is to be sent, messages about the process itself first.
+    /// Takes everything that is to be sent, messages about the process itself first.
     pub(super) fn take_outgoing(&mut self, out: &mut Vec<u8>, most: usize) {
         out.append(&mut self.words);
         self.words.shrink_to(most);
@@ -107,11 +108,11 @@ impl State {
         }
     }
 
-    /// Returns whether somebody waited for it.
+    /// Returns whether somebody waited for the run.
     pub(super) fn answer(&mut self, run: u64, answer: Answer) -> bool {
         self.lost.remove(&run);
         match self.running.remove(&run) {
-            // Whoever waited may have gone.
+            // The receiver may have gone.
             Some(running) => {
                 let _ = running.answer.send(answer);
                 true
@@ -120,12 +121,12 @@ impl State {
         }
     }
 
-    /// Which job it runs, and of which task.
+    /// The job that a run executes, and its task.
     pub(super) fn job_of(&self, run: u64) -> Option<(i64, Arc<str>)> {
         self.running.get(&run).map(|running| (running.job, running.task.clone()))
     }
 
-    /// Asks for a sign of life. None: the process is not ready, or the run is not sent, so there is nothing to ask.
+    /// Requests a sign of life. None: the process is not ready, or the run is not sent, so there is nothing to check.
     pub(super) fn ping(&mut self, run: u64) -> Option<u64> {
         if !self.is_ready || self.unsent.contains_key(&run) {
             return None;
@@ -141,7 +142,7 @@ impl State {
         self.pings.contains(&ping)
     }
 
-    /// Without a number it answers all.
+    /// A pong without a number answers all pings.
     pub(super) fn on_pong(&mut self, ping: Option<u64>) {
         match ping {
             Some(ping) => drop(self.pings.remove(&ping)),
@@ -153,7 +154,7 @@ impl State {
         self.broken.push((task, error));
     }
 
-    /// Returns the tasks that could not be loaded. None: it was ready already.
+    /// Returns the tasks that could not be loaded. None: the process was ready already.
     pub(super) fn become_ready(&mut self, reports_start: bool) -> Option<Vec<(String, String)>> {
         if self.is_ready {
             return None;
@@ -174,7 +175,8 @@ impl State {
         self.condemned.take()
     }
 
-    /// The process has ended, or the host was closed. What it may have begun fails; everything else has not begun.
+    /// The process has ended, or the host was closed. Runs that may have started fail; all others are reported as not
+    /// started.
     pub(super) fn end_process(&mut self, why: &str) {
         for (number, running) in std::mem::take(&mut self.running) {
             let may_have_begun = !self.unsent.contains_key(&number) && running.begun.is_cancelled();
@@ -182,7 +184,7 @@ impl State {
                 true => Answer::Failed(Refusal::new(why)),
                 false => Answer::NotBegun,
             };
-            // Whoever waited may have gone.
+            // The receiver may have gone.
             let _ = running.answer.send(answer);
         }
         let (next_run, next_ping) = (self.next_run, self.next_ping);
@@ -249,7 +251,7 @@ mod tests {
         assert!(!state.answer(number, Answer::Done) && state.lost() == 0);
     }
 
-    /// The end of a process: what may have begun fails, everything else has not begun.
+    /// When a process ends, runs that may have started fail; all others have not started.
     #[test]
     fn only_what_may_have_begun_fails_with_its_process() {
         let fails = |is_limited: bool, is_sent: bool, is_started: bool| {

@@ -1,4 +1,4 @@
-//! Keeps the process of a host alive, and says how far it has come: starting, ready, failed.
+//! Keeps the process of a host alive, and publishes its phase: starting, ready, failed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::{Shared, life};
 
-/// The pause before a host is started again grows from the one to the other.
+/// The pause before a host is started again grows from the first to the second value.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// A host that was ready and lived this long is taken for sound.
+/// A host that was ready and lived this long counts as stable.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// How long loading may take before the log mentions it.
+/// How long loading may take before that is logged.
 pub(super) const SLOW_LOAD: Duration = Duration::from_secs(10);
 
 /// How far the host has come with loading its tasks.
@@ -26,12 +26,12 @@ pub(super) struct Load {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It is being started, or waits for that.
+    /// The process is being started, or waits for that.
     #[default]
     Starting,
-    /// It runs jobs. These tasks could not be loaded, with why.
+    /// It runs jobs. Has the tasks that could not be loaded, and why.
     Ready(Vec<(String, String)>),
-    /// It ended before it was ready, in this way, and is started again later.
+    /// The process ended before it was ready, in this way, and is started again later.
     Failed(String),
 }
 
@@ -86,7 +86,7 @@ impl Shared {
         self.load.send_modify(|load| load.phase = Phase::Ready(broken.clone()));
     }
 
-    /// A host that never says that it is ready gets no jobs.
+    /// Logs a warning if the host is still loading: a host that never reports that it is ready gets no jobs.
     pub(super) fn warn_if_loading(&self) {
         if !self.lock().is_ready() {
             let host = self.program.name.as_str();
@@ -100,11 +100,11 @@ impl Shared {
 
     /// The process has ended. Returns whether it was ready.
     fn on_end(&self, how: &str) -> bool {
-        // First, so that nothing that is returned here is claimed again.
+        // First, so that jobs that are returned here are not claimed again.
         self.pause_tasks();
         let was_ready = self.lock().is_ready();
         if was_ready {
-            // Before a single run can end because of what is answered here: it has to know.
+            // Before any run can end because of the results below: their callers must already see this.
             self.load.send_modify(|load| (load.phase, load.deaths) = (Phase::Starting, load.deaths + 1));
         }
         let name = &self.program.name;
@@ -112,7 +112,7 @@ impl Shared {
         was_ready
     }
 
-    /// Logs the end, once for each change of state.
+    /// Logs the end, once per change of state.
     fn log_end(&self, how: &str, was_ready: bool, pause: Duration) {
         let host = self.program.name.as_str();
         if was_ready {
@@ -122,7 +122,7 @@ impl Shared {
                 "the host has died; its jobs are not claimed until it is ready again, and it is started in {pause:?}"
             );
         }
-        // What it wrote may have a time or a number in it.
+        // Only the first line is compared: its output may contain a time or a number.
         let kind = |how: &str| how.lines().next().unwrap_or_default().to_owned();
         let last = match &self.load.borrow().phase {
             Phase::Failed(last) => Some(kind(last)),

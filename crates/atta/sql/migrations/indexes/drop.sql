@@ -1,2 +1,2 @@
--- Removes an index whose build was interrupted. It costs writes, and is used for nothing.
+-- Removes an index whose build was interrupted. It slows down writes, and no query uses it.
 drop index{concurrently} if exists {schema}.{index};

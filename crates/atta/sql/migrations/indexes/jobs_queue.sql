@@ -1,4 +1,4 @@
--- Finds the first job of each queue without walking over all the others.
+-- Finds the first job of each queue without reading all the others.
 create index{concurrently} if not exists _atta_jobs_queue_index
   on {jobs} (job_queue_id, priority, run_at, id)
   include (task_id)

@@ -1,4 +1,4 @@
-//! The grammar: what is accepted, what it means, and how a mistake is shown.
+//! The grammar: what is accepted, what it means, and how an error is shown.
 
 use serde_json::json;
 
@@ -92,7 +92,7 @@ fn either_day_will_do_if_both_are_restricted() {
     let item = Cron::task("t", "0 0 13 * 5").unwrap();
     assert!(item.matches(at("2026-03-13T00:00")) && item.matches(at("2026-03-06T00:00")));
     assert!(item.matches(at("2026-04-13T00:00")) && !item.matches(at("2026-04-14T00:00")));
-    // Restricted is what leaves something out, not what lacks a star.
+    // A field counts as restricted if it excludes a value, not if it has no star.
     let all_dates = Cron::task("t", "0 0 1-31 * 5").unwrap();
     assert!(!all_dates.matches(at("2026-03-12T00:00")));
 }

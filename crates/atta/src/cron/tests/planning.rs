@@ -1,4 +1,4 @@
-//! What to do next, with no time passing.
+//! Tests of planning, without any passing of time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::cron::Cron;
 use crate::cron::moment::Minute;
 use crate::cron::plan::{Known, Missed, Step, back_off, due, step, unbroken};
 
-/// A schedule that has just looked at the clock.
+/// The busy time of a schedule that has just read the clock.
 const REST: Duration = Duration::ZERO;
 
 fn minute(time: &str) -> Minute {
@@ -23,7 +23,7 @@ fn known(identifier: &str, known_since: &str, last_execution: Option<&str>) -> (
     (identifier.into(), Known { known_since: at(known_since), last_execution: last_execution.map(at) })
 }
 
-/// The minutes made up for at `start`, with their items: `08:01 a b`.
+/// The minutes that are backfilled at `start`, with their items: `08:01 a b`.
 fn missed(
     items: &[Arc<Cron>],
     known: impl IntoIterator<Item = (String, Known)>,
@@ -67,7 +67,7 @@ fn after_the_sleep_of_the_machine_it_begins_anew() {
     assert_eq!(unbroken(at("2026-03-01T16:00:00"), Some(minute("2026-03-01T08:01"))), None);
 }
 
-/// A long backfill delays the first ticks of items that have none.
+/// A long backfill delays the first ticks of items that need no backfill.
 #[test]
 fn no_tick_is_lost_to_the_time_that_making_up_for_others_took() {
     let (now, next) = (at("2026-03-01T08:31:30"), minute("2026-03-01T08:01"));
@@ -90,7 +90,7 @@ fn fill_reaches_back_so_far_and_no_further_than_what_was_done() {
         || [known("a", "2026-01-01T00:00", None), known("b", "2026-01-01T00:00", Some("2026-03-01T07:20"))];
     let list = missed(&items, all(), "2026-03-01T08:00:30", None);
     assert_eq!(list, ["07:30 b", "07:40 a b", "07:50 a b", "08:00 a b"]);
-    // A start on the minute leaves that minute to its turn.
+    // A start exactly on a minute does not backfill that minute, which is scheduled normally.
     let list = missed(&items, all(), "2026-03-01T08:00:00", None);
     assert_eq!(list, ["07:30 a b", "07:40 a b", "07:50 a b"]);
 }
@@ -154,6 +154,6 @@ fn ten_thousand_items_are_matched_in_no_time() {
     let start = std::time::Instant::now();
     let count = due(&items, minute("2026-03-01T08:20")).len();
     assert!(count > 0);
-    // A thousand times what it should take, so that only a wrong order of growth fails here.
+    // A thousand times as long as it should take, so that only a wrong order of growth fails here.
     assert!(start.elapsed() < Duration::from_secs(1));
 }

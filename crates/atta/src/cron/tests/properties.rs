@@ -1,4 +1,4 @@
-//! What holds for any crontab. `ATTA_FUZZ_CASES` sets how many strings go through the parser (default 20,000).
+//! Properties of every crontab. `ATTA_FUZZ_CASES` sets how many strings are parsed (default 20,000).
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::at;
 use crate::cron::moment::Minute;
 use crate::cron::{Cron, CrontabFill, parse_crontab};
 
-/// A field as text and as the set that a slow and simple reading of the grammar gives.
+/// A field as text, and as the set that a slow and simple reading of the grammar gives.
 fn field(min: u32, max: u32) -> impl Strategy<Value = (String, BTreeSet<u32>)> {
     let part = prop_oneof![
         4 => (min..=max).prop_map(|n| (n.to_string(), BTreeSet::from([n]))),
@@ -73,7 +73,7 @@ fn payload() -> impl Strategy<Value = serde_json::Value> {
 proptest! {
     #![proptest_config(Config { cases: 6, ..Config::default() })]
 
-    /// A year of minutes each.
+    /// Compares every minute of a year per case.
     #[test]
     fn matching_agrees_with_a_naive_reading(fields in fields(), year in 2020i32..2032) {
         let item = Cron::task("t", &pattern(&fields)).unwrap();
@@ -138,7 +138,7 @@ const CRONTAB: &str = "# a comment\n30 4 * * 1 send_weekly_email ?fill=2d&max=10
     */5 1-5,7 * jan-mar mon-fri/2 a/b:c ?id=x&jobKey=a%20b&jobKeyMode=replace&tz=Europe/Paris {'a': [1, {b: \"\\u0041\"}]}\n\
     \n@daily rollup ?queue=q&priority=-5 {\"é\": 0x1F, n: -.5e3}";
 
-/// Any bytes, or a crontab with some of its bytes changed, taken out or doubled.
+/// Random bytes, or a crontab with some of its bytes changed, removed or doubled.
 fn mangled(random: &mut fastrand::Rng) -> String {
     let mut bytes: Vec<u8> = if random.u8(..) < 64 {
         (0..random.usize(..80)).map(|_| random.u8(..)).collect()

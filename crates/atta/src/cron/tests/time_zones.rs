@@ -1,8 +1,8 @@
-//! Items with a time zone, where clocks are changed.
+//! Items with a time zone, around changes of the clock.
 
 use super::{at, item};
 
-/// All minutes between two times, in UTC.
+/// All minutes between two times at which the item runs, in UTC.
 fn runs(line: &str, from: &str, until: &str) -> Vec<String> {
     let item = item(line);
     let mut runs = Vec::new();

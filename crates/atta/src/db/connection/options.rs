@@ -1,5 +1,5 @@
-//! The options of a connection, by libpq's names, and where each comes from: the string, then the service, then the
-//! environment, then what is usual.
+//! The options of a connection, by libpq's names, and their sources: the string, then the service, then the
+//! environment, then the defaults.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,16 +9,16 @@ use super::parse::{self, Pairs};
 use super::service;
 use crate::{Error, Result};
 
-/// Variables of the environment, by name.
+/// Environment variables, by name.
 pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Values by libpq's names of the options, and none that is empty.
+/// Values by libpq's names of the options. None is empty.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Options {
     values: BTreeMap<&'static str, String>,
 }
 
-/// What we know, with the variable that stands in for it.
+/// The options that we support, each with its environment variable.
 const KNOWN: &[(&str, &str)] = &[
     ("application_name", "PGAPPNAME"),
     ("channel_binding", "PGCHANNELBINDING"),
@@ -55,7 +55,8 @@ const KNOWN: &[(&str, &str)] = &[
     ("user", "PGUSER"),
 ];
 
-/// What libpq knows and we can't do. Those with a variable ask for safety that would silently be missing.
+/// The options that libpq has and we do not support. Those with a variable request a security feature that would
+/// otherwise be missing silently.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("gssdelegation", ""),
     ("gsslib", ""),
@@ -95,7 +96,7 @@ impl Options {
         self.values.insert(key, value.into());
     }
 
-    /// All of them, the password too, as a connection string.
+    /// All options, including the password, as a connection string.
     pub(super) fn to_text(&self) -> String {
         let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
         let pairs = self.values.iter().map(|(key, value)| format!("{key}='{}'", quote(value)));
@@ -108,9 +109,9 @@ impl Options {
         self.add(service::read(&name, variables)?)
     }
 
-    /// What was not given so far.
+    /// Adds the options that are not set yet.
     fn add(&mut self, pairs: Pairs) -> Result<()> {
-        // A host that was given has nothing to do with another one's address.
+        // If a host is set, the address of another host must not be used for it.
         let has_host = self.values.contains_key("host");
         for (key, value) in pairs {
             let key = known(&key)?;
@@ -162,7 +163,7 @@ impl Options {
         Ok(())
     }
 
-    /// A socket where there may be one, as libpq does, and else this machine.
+    /// A Unix socket if there may be one, as in libpq; otherwise this machine.
     pub(super) fn default_host(&self) -> String {
         let port = self.get("port").unwrap_or("5432");
         if cfg!(unix) && Path::new(SOCKET_FOLDER).is_dir() {
@@ -172,7 +173,7 @@ impl Options {
         if is_in_tmp { "/tmp".into() } else { "localhost".into() }
     }
 
-    /// Files at their usual places, if they are there.
+    /// Files at their default places, if they exist.
     fn add_default_files(&mut self, variables: Variables<'_>) {
         let Some(home) = variables("HOME").filter(|home| !home.is_empty()).map(PathBuf::from) else { return };
         let mut add = |key, path: PathBuf| {
@@ -188,7 +189,7 @@ impl Options {
     }
 }
 
-/// The name of an option as we keep it.
+/// The name under which an option is stored.
 fn known(key: &str) -> Result<&'static str> {
     // The driver's own name for it.
     let key = if key == "keepalives_retries" { "keepalives_count" } else { key };

@@ -1,13 +1,14 @@
-//! From the text of a connection string to pairs of keys and values. Which keys there are is not known here.
+//! Parses the text of a connection string into keys and values. Which keys exist is not known here.
 //!
-//! No message repeats a piece of the text but for the names of keys: what looks like a port may be half of a password.
+//! No message repeats a part of the text except for the names of keys: what looks like a port may be half of a
+//! password.
 
 use crate::{Error, Result};
 
-/// In the order of the text; the last of a key counts.
+/// In the order of the text; the last value of a key counts.
 pub(super) type Pairs = Vec<(String, String)>;
 
-/// Reads `postgres://…`, `key=value …`, or the bare name of a database.
+/// Reads `postgres://…`, `key=value …`, or only the name of a database.
 pub(super) fn parse(text: &str) -> Result<Pairs> {
     if text.contains('\0') {
         return Err(wrong("it contains a NUL character"));
@@ -24,7 +25,8 @@ pub(super) fn parse(text: &str) -> Result<Pairs> {
     if start.len() < text.len() {
         return parse_pairs(text);
     }
-    // A URL that is broken, or lacks its beginning. As a name it would be shown, with the password in it.
+    // The text is a URL that is broken or lacks its beginning. As a database name it would be displayed, with the
+    // password in it.
     if text.contains(':') && text.contains('@') {
         return Err(wrong("a URL must begin with postgres:// or postgresql://"));
     }
@@ -36,18 +38,18 @@ fn wrong(what: &str) -> Error {
         .with_hint("it looks like postgres://user:password@host:5432/database")
 }
 
-/// What comes after `postgres://`: `[user[:password]@][host[:port],…][/database][?key=value&…]`.
+/// The part after `postgres://`: `[user[:password]@][host[:port],…][/database][?key=value&…]`.
 fn parse_url(rest: &str) -> Result<Pairs> {
     let mut pairs = Pairs::new();
     let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, database) = before.split_once('/').unwrap_or((before, ""));
-    // Then the first / or ? was not the end of the host, but belongs to the password.
+    // In this case the first / or ? was not the end of the host, but belongs to the password.
     if database.contains('@') || query.split('=').next().is_some_and(|key| key.contains('@')) {
         return Err(wrong("there is an @ after the host").with_hint(
             "write special characters percent-encoded: @ is %40, / is %2F, ? is %3F, # is %23, : is %3A",
         ));
     }
-    // As browsers and Node do it, the last @ counts: a host has none.
+    // The last @ counts, as in browsers and Node: a host contains none.
     let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
     let mut put = |key: &str, value: String| {
@@ -69,7 +71,7 @@ fn parse_url(rest: &str) -> Result<Pairs> {
     Ok(pairs)
 }
 
-/// JDBC and Node have a parameter of their own for TLS.
+/// JDBC and Node have their own parameter for TLS.
 fn named(key: &str, value: String) -> (String, String) {
     match (key, value.as_str()) {
         ("ssl", "true" | "1") => ("sslmode".into(), "require".into()),
@@ -78,7 +80,7 @@ fn named(key: &str, value: String) -> (String, String) {
     }
 }
 
-/// Lists of hosts and of ports; empty if all are.
+/// The list of hosts and the list of ports; empty if all their entries are.
 fn parse_hosts(text: &str) -> Result<(String, String)> {
     let (mut hosts, mut ports) = (Vec::new(), Vec::new());
     for entry in text.split(',') {
@@ -135,7 +137,7 @@ fn parse_pairs(text: &str) -> Result<Pairs> {
     let mut pairs = Pairs::new();
     let mut rest = text.trim_ascii_start();
     while !rest.is_empty() {
-        // What has no = after it may be the second word of a password that needs quotes, so it isn't repeated.
+        // A word without = after it may be the second word of a password that needs quotes, so it isn't repeated.
         let (key, after) = rest.split_once('=').ok_or_else(no_value)?;
         let key = key.trim_ascii_end();
         if key.is_empty() || key.contains(|character: char| character.is_ascii_whitespace()) {
@@ -152,7 +154,7 @@ fn no_value() -> Error {
     wrong("a word without = in key=value pairs").with_hint("a value with spaces needs quotes: key='a value'")
 }
 
-/// A value up to a space, or in quotes. A backslash takes the next character as it is.
+/// A value up to a space, or in quotes. After a backslash, the next character is taken literally.
 fn take_value(text: &str) -> Result<(String, &str)> {
     let is_quoted = text.starts_with('\'');
     let start = usize::from(is_quoted);

@@ -1,27 +1,27 @@
-//! The passfile (`~/.pgpass`): lines of `host:port:database:user:password`, the first that fits counts.
+//! The passfile (`~/.pgpass`): lines of `host:port:database:user:password`; the first match counts.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Whose password is wanted.
+/// The login whose password is needed.
 pub(crate) struct Login<'a> {
-    /// Any of these will do: a socket's folder, and `localhost`.
+    /// Any of these may match: the folder of a socket, and `localhost`.
     pub(crate) hosts: &'a [&'a str],
     pub(crate) port: u16,
     pub(crate) database: &'a str,
     pub(crate) user: &'a str,
 }
 
-/// What a passfile gave.
+/// The result of reading a passfile.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lookup {
     pub(crate) password: Option<String>,
-    /// Why the file was left alone.
+    /// Why the file was ignored.
     pub(crate) warning: Option<String>,
 }
 
-/// Looks the password up. The file is read anew each time, so that a new password is found by the next connection.
+/// Looks the password up. Reads the file each time, so that the next connection uses a new password.
 pub(crate) fn look_up(file: &Path, login: &Login<'_>) -> Lookup {
     let ignored = |why: String| {
         let warning = format!("the passfile {} is ignored: {why}", file.display());
@@ -70,7 +70,7 @@ fn find(text: &str, login: &Login<'_>) -> Option<String> {
     })
 }
 
-/// Up to the first colon without a backslash before it, and what comes after it.
+/// The text before the first colon that has no backslash before it, and the text after it.
 fn split_field(text: &str) -> Option<(&str, &str)> {
     let mut is_escaped = false;
     for (at, byte) in text.bytes().enumerate() {
@@ -87,7 +87,7 @@ fn matches(field: &str, wanted: &str) -> bool {
     field == "*" || unescape(field) == wanted
 }
 
-/// A backslash takes the next character as it is; the last one of a text is itself.
+/// After a backslash, the next character is taken literally; a backslash at the end stands for itself.
 fn unescape(field: &str) -> String {
     let mut plain = String::with_capacity(field.len());
     let mut characters = field.chars();

@@ -8,7 +8,7 @@ use super::options::Variables;
 use super::parse::Pairs;
 use crate::{Error, Result};
 
-/// Where packages look for the file of the whole machine: Debian's, Red Hat's and the usual place.
+/// Where packages put the file of the whole machine: Debian's place, Red Hat's, and the usual one.
 const MACHINE_FOLDERS: &[&str] = &["/etc/postgresql-common", "/etc/sysconfig/pgsql", "/etc"];
 
 /// The options of a service, from the user's file or else the machine's.
@@ -27,7 +27,7 @@ pub(super) fn read(name: &str, variables: Variables<'_>) -> Result<Pairs> {
     for file in &files {
         let text = match fs::read_to_string(file) {
             Ok(text) => text,
-            // Only a file that was asked for must be there.
+            // Only a file that was named explicitly must exist.
             Err(error) if error.kind() == ErrorKind::NotFound && given.as_ref() != Some(file) => continue,
             Err(error) => {
                 return Err(Error::config(format!(
@@ -44,7 +44,7 @@ pub(super) fn read(name: &str, variables: Variables<'_>) -> Result<Pairs> {
         .with_hint("define it in ~/.pg_service.conf, or in the file that PGSERVICEFILE names"))
 }
 
-/// The section of that name; none if there is none.
+/// The section of that name, if there is one.
 fn find(text: &str, name: &str, file: &Path) -> Result<Option<Pairs>> {
     let mut found: Option<Pairs> = None;
     for (index, line) in text.lines().enumerate() {
@@ -67,7 +67,7 @@ fn find(text: &str, name: &str, file: &Path) -> Result<Option<Pairs>> {
         if key == "service" || key.starts_with("ldap") {
             return Err(Error::config(format!("{}: a service can't refer to another place", at())));
         }
-        // The last one counts for a file, too.
+        // In a file, too, the last value of a key counts.
         pairs.retain(|(known, _)| known != key);
         pairs.push((key.into(), value.trim_start().into()));
     }

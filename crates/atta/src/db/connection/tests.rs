@@ -1,4 +1,4 @@
-//! What comes of a string, files and an environment, without connecting.
+//! The settings that result from a string, files and an environment, without connecting.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An environment of a test's own: nobody's home, and the variables given.
+/// Resolves with the given variables only, and without a home directory.
 fn resolve(text: &str, variables: &[(&str, &str)]) -> Result<ConnectionSettings> {
     let variables: HashMap<&str, &str> = variables.iter().copied().collect();
     ConnectionSettings::with_variables(text, |name| variables.get(name).map(|value| (*value).to_owned()))
@@ -23,7 +23,7 @@ fn password(settings: &ConnectionSettings) -> &str {
     str::from_utf8(settings.config().get_password().unwrap_or_default()).unwrap()
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Home(PathBuf);
 
 impl Home {
@@ -236,7 +236,7 @@ fn without_tls_its_files_do_not_matter() {
 #[test]
 fn the_system_s_certificates_mean_full_verification() {
     let settings = resolve("host=h user=u dbname=d sslrootcert=system", &[]);
-    // A bare machine has none.
+    // A bare machine has no root certificates.
     if let Ok(settings) = settings {
         assert_eq!(settings.to_string(), "postgres://u@h:5432/d?sslmode=verify-full");
     }
@@ -313,7 +313,7 @@ proptest! {
         ] {
             match resolve(&text, &[]) {
                 Ok(settings) => {
-                    // What was taken for something else than the password may be shown.
+                    // If the parser took it for something other than the password, it may be displayed.
                     let shown = format!("{settings:?}{settings}");
                     prop_assert!(password(&settings) != secret || !shown.contains('☃'), "{}", shown);
                 }

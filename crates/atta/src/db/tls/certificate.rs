@@ -1,6 +1,6 @@
-//! The few facts of a certificate that rustls keeps to itself: its common names, its key, and by which hash it is signed.
+//! Facts of a certificate that rustls does not expose: its common names, its key, and the hash of its signature.
 //!
-//! A certificate is DER: elements of a tag, a length and a content. What can't be read is treated as absent.
+//! A certificate is DER: elements with a tag, a length and a content. A part that can't be read is treated as absent.
 
 use ring::digest;
 
@@ -8,7 +8,7 @@ use ring::digest;
 pub(super) struct Facts<'a> {
     /// The server's name in old certificates.
     pub(super) common_names: Vec<&'a str>,
-    /// The server's names in all others.
+    /// Whether it has subject alternative names, which contain the server's names in all other certificates.
     pub(super) has_alternative_names: bool,
     /// The public key, with its algorithm.
     pub(super) key: &'a [u8],
@@ -19,7 +19,7 @@ pub(super) struct Facts<'a> {
 struct Element<'a> {
     tag: u8,
     content: &'a [u8],
-    /// With tag and length.
+    /// Including tag and length.
     whole: &'a [u8],
 }
 
@@ -30,7 +30,7 @@ const FIELD_3: u8 = 0xa3;
 
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
-/// PKCS #1, to which one byte is added: the algorithm.
+/// The prefix of PKCS #1 identifiers; one more byte selects the algorithm.
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
 const ECDSA_SHA_1: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01];
 const ECDSA_SHA_2: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03];
@@ -41,7 +41,7 @@ impl<'a> Facts<'a> {
         let mut parts = elements(elements(certificate).next()?.content);
         let (body, signature) = (parts.next()?, parts.next());
         let mut fields = elements(body.content).peekable();
-        // The version, which the first one leaves out.
+        // The version, which certificates of version 1 leave out.
         fields.next_if(|field| field.tag == FIELD_0);
         // Serial number, algorithm, issuer and validity come before these two.
         let (subject, key) = (fields.nth(4)?, fields.next()?);
@@ -54,8 +54,8 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// The hash for `tls-server-end-point` (RFC 5929): that of the signature, or SHA-256 for those that are too weak.
-    /// None where there is no such hash, as with Ed25519.
+    /// The hash for `tls-server-end-point` (RFC 5929): that of the signature, or SHA-256 instead of hashes that are too
+    /// weak. None if the signature has no such hash, as with Ed25519.
     pub(super) fn binding_hash(&self) -> Option<&'static digest::Algorithm> {
         let mut parts = elements(self.signature?.content);
         let algorithm = parts.next().filter(|part| part.tag == OBJECT_IDENTIFIER)?.content;
@@ -74,7 +74,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// PSS names its hash in its parameters; SHA-1 if it does not.
+/// PSS names its hash in its parameters; the default is SHA-1.
 fn pss_hash(parameters: Option<Element<'_>>) -> Option<&'static digest::Algorithm> {
     let Some(hash) = elements(parameters?.content).find(|field| field.tag == FIELD_0) else {
         return Some(&digest::SHA256);
@@ -93,7 +93,7 @@ fn common_names(subject: Element<'_>) -> impl Iterator<Item = &str> {
     elements(subject.content).flat_map(|set| elements(set.content)).filter_map(|pair| {
         let mut parts = elements(pair.content);
         let (kind, value) = (parts.next()?, parts.next()?);
-        // A NUL in a name would let a certificate for one host pass for another's.
+        // With a NUL in its name, a certificate for one host could pass for another's.
         let name = str::from_utf8(value.content).ok().filter(|name| !name.contains('\0'))?;
         (kind.content == COMMON_NAME).then_some(name)
     })
@@ -106,7 +106,7 @@ fn has_alternative_names(extensions: Element<'_>) -> bool {
         .any(|kind| kind.content == ALTERNATIVE_NAMES)
 }
 
-/// The elements in a row, up to the first that is none.
+/// The elements in order, up to the first that is invalid.
 fn elements(mut bytes: &[u8]) -> impl Iterator<Item = Element<'_>> {
     std::iter::from_fn(move || {
         let element = first_element(bytes)?;
@@ -120,7 +120,7 @@ fn first_element(bytes: &[u8]) -> Option<Element<'_>> {
     let (start, length) = match length {
         0..=0x7f => (2, usize::from(length)),
         _ => {
-            // Certificates are never longer than four bytes can say; and none has a length that is left open.
+            // The length of a certificate always fits into four bytes, and is never indefinite.
             let count = usize::from(length & 0x7f);
             if !(1..=4).contains(&count) {
                 return None;
@@ -133,7 +133,7 @@ fn first_element(bytes: &[u8]) -> Option<Element<'_>> {
     Some(Element { tag, content: bytes.get(start..end)?, whole: bytes.get(..end)? })
 }
 
-/// Whether a common name is that of a host: equal but for case, or `*.` and the rest after the host's first label.
+/// Whether a common name matches a host: equal except for case, or `*.` followed by the host without its first label.
 pub(super) fn is_name_of(common_name: &str, host: &str) -> bool {
     if common_name.eq_ignore_ascii_case(host) {
         return true;

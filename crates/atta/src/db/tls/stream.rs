@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 
 use super::certificate::Facts;
 
-/// Makes TLS of a connection, for one attempt to connect.
+/// Starts TLS on a connection, for one attempt to connect.
 #[derive(Clone)]
 pub(crate) struct Connector {
     config: Option<Arc<ClientConfig>>,
@@ -35,7 +35,7 @@ impl Connector {
         Connector { config: None, was_used: Arc::default() }
     }
 
-    /// The same, for another attempt.
+    /// The same connector, for another attempt.
     pub(crate) fn anew(&self) -> Connector {
         Connector { config: self.config.clone(), was_used: Arc::default() }
     }
@@ -56,7 +56,7 @@ impl MakeTlsConnect<Socket> for Connector {
     }
 }
 
-/// A handshake that is about to begin.
+/// A handshake that is about to start.
 pub(crate) struct Handshake {
     connector: Connector,
     host: String,
@@ -71,7 +71,8 @@ impl TlsConnect<Socket> for Handshake {
         Box::pin(async move {
             let config = self.connector.config.ok_or_else(|| io::Error::other("TLS is switched off"))?;
             self.connector.was_used.store(true, Ordering::Relaxed);
-            // A name that no certificate can have is no obstacle unless names are checked; then this one fits none.
+            // A host name that no certificate can have is accepted unless names are checked; this placeholder then
+            // matches none.
             let nowhere = || ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
             let name = ServerName::try_from(self.host).unwrap_or_else(|_| nowhere());
             Ok(Stream(TlsConnector::from(config).connect(name, socket).await?))
@@ -83,7 +84,7 @@ impl TlsConnect<Socket> for Handshake {
 pub(crate) struct Stream(tokio_rustls::client::TlsStream<Socket>);
 
 impl tokio_postgres::tls::TlsStream for Stream {
-    /// Binds the login to the server's certificate, so that nobody in between can pass it on.
+    /// Binds the login to the server's certificate, so that nobody in between can relay it.
     fn channel_binding(&self) -> ChannelBinding {
         let (_, session) = self.0.get_ref();
         let certificate = session.peer_certificates().and_then(<[_]>::first);

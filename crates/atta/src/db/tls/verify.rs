@@ -1,8 +1,8 @@
 //! Whether a server's certificate is trusted, as libpq would decide it.
 //!
-//! rustls checks chains, dates and names. What is added: chains without names (verify-ca), names in the old place
-//! (certificates with a common name only, as PostgreSQL's own manual makes them), a self-signed certificate that is its
-//! own root, and no check at all (require without a root).
+//! rustls checks chains, dates and names. This module adds: chains without names (verify-ca), names in the old place
+//! (certificates with only a common name, as in PostgreSQL's own manual), a self-signed certificate that is its own
+//! root, and no check at all (require without a root).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, Sign
 
 use super::certificate::{Facts, is_name_of};
 
-/// What to trust.
+/// The roots to trust, and the certificates that are revoked.
 pub(super) struct Trust {
     pub(super) roots: Vec<CertificateDer<'static>>,
     pub(super) revoked: Vec<CertificateRevocationListDer<'static>>,
@@ -29,14 +29,15 @@ pub(super) struct Trust {
 #[derive(Debug)]
 pub(super) struct Verifier {
     provider: Arc<CryptoProvider>,
-    /// None: every certificate will do.
+    /// None: every certificate is accepted.
     chains: Option<Arc<WebPkiServerVerifier>>,
     roots: Vec<CertificateDer<'static>>,
     checks_name: bool,
 }
 
 impl Verifier {
-    /// Takes every certificate. That its owner has the key is checked all the same, since the login may be bound to it.
+    /// Accepts every certificate. It still checks that the server has the certificate's key, since the login may be
+    /// bound to it.
     pub(super) fn blind(provider: Arc<CryptoProvider>) -> Verifier {
         Verifier { provider, chains: None, roots: Vec::new(), checks_name: false }
     }
@@ -49,15 +50,15 @@ impl Verifier {
         }
         let mut chains = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone());
         if !trust.revoked.is_empty() {
-            // As with libpq, a certificate that no list speaks of is refused, too.
+            // As with libpq, a certificate that no revocation list covers is rejected, too.
             chains = chains.with_crls(trust.revoked);
         }
         let chains = chains.build().map_err(|error| error.to_string())?;
         Ok(Verifier { provider, chains: Some(chains), roots: trust.roots, checks_name: trust.checks_name })
     }
 
-    /// Whether the certificate is one of the roots itself, and nothing but that is wrong with it: rustls has looked at
-    /// its dates before it came to that.
+    /// Whether the certificate is itself one of the roots, and nothing else is wrong with it: rustls has checked its
+    /// dates before it reports this error.
     fn is_root_itself(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
         let is_only_that = matches!(error, Error::InvalidCertificate(CertificateError::Other(other))
             if format!("{:?}", other.0).contains("CaUsedAsEndEntity"));
@@ -90,7 +91,7 @@ impl ServerCertVerifier for Verifier {
         let Some(chains) = &self.chains else { return Ok(ServerCertVerified::assertion()) };
         match chains.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
             Ok(verified) => return Ok(verified),
-            // The name is what rustls looks at last, so the chain was fine.
+            // rustls checks the name last, so the chain is valid.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => {}
@@ -119,7 +120,7 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<HandshakeSignatureValid, Error> {
         let algorithms = &self.provider.signature_verification_algorithms;
         match (&self.chains, Facts::read(certificate)) {
-            // Certificates of the first version, which rustls refuses to read, are fine when none is looked at.
+            // rustls can't read certificates of version 1. They are accepted when no certificate is checked.
             (None, Some(facts)) => {
                 let key = SubjectPublicKeyInfoDer::from(facts.key);
                 verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
@@ -181,7 +182,7 @@ mod tests {
             ("db.example", true, true),
             ("10.0.0.1", true, true),
             ("10.0.0.2", false, true),
-            // With names in the right place the old place does not count.
+            // If there are names in the right place, the old place does not count.
             ("other.example", false, true),
         ] {
             assert_eq!(is_trusted(&certificate, host, ours.0.der(), true), with_names, "{host}");

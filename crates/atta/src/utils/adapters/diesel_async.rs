@@ -1,7 +1,7 @@
-//! diesel-async: its connections, which are also what its transactions hand out.
+//! diesel-async: its connections, which its transactions use as well.
 //!
-//! Behind a pooler in transaction mode, add within a transaction: diesel-async prepares in one round trip and runs in
-//! the next, and outside a transaction those two can reach different servers.
+//! Behind a pooler in transaction mode, add jobs within a transaction: diesel-async prepares a statement in one round
+//! trip and runs it in the next, and outside of a transaction those two can reach different servers.
 
 use diesel::deserialize::{self, FromSql, QueryableByName};
 use diesel::pg::Pg;
@@ -21,7 +21,7 @@ impl AddJobs for AsyncPgConnection {
     }
 }
 
-/// The first column, whatever its name.
+/// Reads the first column, whatever its name.
 struct OneText(String);
 
 impl QueryableByName<Pg> for OneText {
@@ -45,7 +45,8 @@ fn error(error: DieselError) -> Error {
     Error::driver("adding jobs", error, known)
 }
 
-/// Diesel does not pass the SQLSTATE on: a few it has kinds for, and our own are known by how their messages begin.
+/// Diesel does not pass the SQLSTATE on. It has error kinds for a few codes; our own codes are recognized by the start
+/// of their messages.
 fn code(kind: &DatabaseErrorKind, refused: &dyn DatabaseErrorInformation) -> Option<&'static str> {
     let message = refused.message();
     match kind {

@@ -1,12 +1,12 @@
 //! A statement with its argument written into it, for drivers that send an argument only in a second round trip.
 //!
-//! The argument is written in base64. It has no character that means anything to the server's parser, whatever the
+//! The argument is written in base64, which has no character that is special to the server's parser, whatever the
 //! settings of the session are.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Replaces `$1` in a statement by the argument, and leaves out the comments. `$1` within quotes, in the name of a
-/// schema, is left as it is.
+/// Replaces `$1` in a statement by the argument, and removes the comments. A `$1` within quotes, in the name of a
+/// schema, is not replaced.
 pub(super) fn with_literal(sql: &str, argument: &str) -> String {
     let encoded = base64(argument.as_bytes());
     let literal = format!("pg_catalog.convert_from(pg_catalog.decode('{encoded}', 'base64'), 'UTF8')");
@@ -29,8 +29,8 @@ pub(super) fn with_literal(sql: &str, argument: &str) -> String {
     filled + rest
 }
 
-/// Where the quoted text ends that `text` begins with; after the first character if that is no quote. A doubled quote
-/// ends one text and begins the next, which comes to the same.
+/// Where the quoted text ends with which `text` begins; after the first character if that is not a quote. A doubled
+/// quote ends one text and begins the next, which has the same result.
 fn end_of_quoted(text: &str) -> usize {
     let Some(quote) = text.chars().next().filter(|c| matches!(c, '\'' | '"')) else { return 1 };
     text[1..].find(quote).map_or(text.len(), |at| at + 2)

@@ -17,8 +17,8 @@ impl AddJobs for DatabaseTransaction {
     }
 }
 
-/// In a transaction of its own, on a connection of the pool: behind a pooler in transaction mode, only a transaction
-/// keeps a statement's parsing and its running on one server.
+/// Adds in a new transaction, on a connection of the pool. Behind a pooler in transaction mode, a statement is parsed
+/// and run on the same server only within a transaction.
 impl AddJobs for DatabaseConnection {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
         let DatabaseConnectionType::SqlxPostgresPoolConnection(_) = &self.inner else {
@@ -44,7 +44,7 @@ async fn fetch_alone(
     let mut unfinished = Unfinished(Some(connection));
     let Some(connection) = &mut unfinished.0 else { return Err(sqlx::Error::PoolClosed) };
     let mut transaction = connection.begin().await?;
-    // Not persistent: a statement without a name leaves nothing behind on a server that is shared.
+    // Not persistent: an unnamed statement leaves nothing behind on a shared server.
     let query = sqlx::query_scalar(AssertSqlSafe(sql)).bind(argument).persistent(false);
     let rows = query.fetch_all(&mut *transaction).await;
     let ended = match &rows {
@@ -52,15 +52,16 @@ async fn fetch_alone(
         Err(_) => transaction.rollback().await,
     };
     if ended.is_ok() {
-        // The transaction is over, so the pool can have its connection back.
+        // The transaction is over, so the connection can go back to the pool.
         unfinished.0 = None;
     }
     let rows = rows?;
     ended.map(|()| rows)
 }
 
-/// A connection of the pool that may be in a transaction. It is closed if this is dropped, which rolls back for sure:
-/// sqlx would return it to the pool with the transaction open if a future is dropped while it waits for `begin`.
+/// A connection of the pool that may be in a transaction. Dropping this closes the connection, which certainly rolls
+/// back. sqlx, in contrast, would return it to the pool with the transaction open if a future is dropped while it waits
+/// for `begin`.
 struct Unfinished(Option<PoolConnection<Postgres>>);
 
 impl Drop for Unfinished {

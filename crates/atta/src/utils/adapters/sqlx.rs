@@ -1,9 +1,9 @@
 //! sqlx: its transactions and connections.
 //!
-//! sqlx parses a statement in one round trip and runs it in the next. Behind a pooler in transaction mode those two
-//! can reach different servers, and there another client's statement of the same name, or of none, runs instead.
-//! Within a transaction they can't. Outside one, the argument is written into the statement, which then is a single
-//! message. To begin a transaction here would not be safe: see [`super`].
+//! sqlx parses a statement in one round trip and runs it in the next. Behind a pooler in transaction mode those two can
+//! reach different servers. There, another client's statement with the same name, or without a name, would run instead.
+//! Within a transaction this can't happen. Outside of one, the argument is written into the statement, which is then a
+//! single message. Beginning a transaction here would not be safe: see [`super`].
 
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgDatabaseError;
@@ -19,9 +19,9 @@ impl AddJobs for Transaction<'_, Postgres> {
     }
 }
 
-/// In the transaction that the caller began, by sqlx or by hand. If there is none, the jobs are committed when this
-/// returns. Then they are part of the statement's text, in base64: sqlx logs the text of slow statements, and the
-/// server the text of those that fail.
+/// Adds within the transaction that the caller began, by sqlx or by hand. If there is none, the jobs are committed when
+/// this returns. In that case they are part of the statement's text, in base64: sqlx logs the text of slow statements,
+/// and the server logs the text of statements that fail.
 impl AddJobs for PgConnection {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
         let rows = match self.is_in_transaction() {
@@ -40,11 +40,11 @@ impl AddJobs for PoolConnection<Postgres> {
 }
 
 async fn fetch(connection: &mut PgConnection, sql: &str, argument: String) -> sqlx::Result<Vec<String>> {
-    // Not persistent: a statement without a name leaves nothing behind on a server that is shared.
+    // Not persistent: an unnamed statement leaves nothing behind on a shared server.
     sqlx::query_scalar(AssertSqlSafe(sql)).bind(argument).persistent(false).fetch_all(connection).await
 }
 
-/// By one message, which the server runs in a transaction of its own if the caller began none.
+/// Sends one message, which the server runs in a transaction of its own if the caller began none.
 async fn fetch_at_once(
     connection: &mut PgConnection,
     sql: &str,

@@ -1,4 +1,4 @@
-//! The lines of a bulk file, and the batches that they make.
+//! The lines of a bulk file, and their division into batches.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,10 +11,10 @@ use serde_json::value::RawValue;
 use crate::output::time::{When, parse_when};
 use crate::output::{Failure, json_fault};
 
-/// Jobs in one transaction.
+/// The largest number of jobs in one transaction.
 const BATCH: usize = 5_000;
 
-/// A batch has no more payload than this, roughly, so that memory stays small.
+/// The approximate limit of payload bytes per batch, so that little memory is needed.
 const BATCH_BYTES: usize = 16 << 20;
 
 /// A line of the file.
@@ -50,18 +50,18 @@ impl TryFrom<String> for RunAt {
     }
 }
 
-/// A job that is to be added.
+/// A job to be added.
 pub(super) struct Pending {
     pub(super) identifier: String,
     pub(super) payload: Box<RawValue>,
     pub(super) spec: JobSpec,
 }
 
-/// How the library adds a job: what can go together in one batch.
+/// How the library adds a job. Only jobs that are added in the same way can share a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Many,
-    /// The mode counts for a whole batch.
+    /// The mode applies to a whole batch.
     ManyPreservingRunAt,
     /// Only one at a time.
     Single,
@@ -72,7 +72,7 @@ pub(super) struct Batch {
     pub(super) jobs: Vec<Pending>,
     pub(super) way: Way,
     bytes: usize,
-    /// The lines of its first and its last job.
+    /// The line numbers of its first and last job.
     pub(super) lines: (usize, usize),
 }
 
@@ -92,7 +92,7 @@ impl Batch {
     }
 }
 
-/// Hands over all batches, and at the end the failure if there was one. Ends early if `send` returns false.
+/// Passes all batches to `send`, and at the end the failure if there was one. Ends early if `send` returns false.
 pub(super) fn read_batches(mut lines: Lines, send: impl Fn(Result<Batch, Failure>) -> bool) {
     let mut batch: Option<Batch> = None;
     loop {
@@ -106,7 +106,7 @@ pub(super) fn read_batches(mut lines: Lines, send: impl Fn(Result<Batch, Failure
                 }
                 _ => batch.replace(Batch::new(line, job)).is_none_or(|other| send(Ok(other))),
             },
-            // What stands before the mistake is as good as if the stream had ended there.
+            // The jobs before the error are added, as if the stream had ended there.
             end => {
                 if batch.is_none_or(|last| send(Ok(last)))
                     && let Err(failure) = end
@@ -126,9 +126,9 @@ pub(super) fn read_batches(mut lines: Lines, send: impl Fn(Result<Batch, Failure
 pub(super) struct Lines {
     name: String,
     reader: Box<dyn BufRead>,
-    /// For lines that name none.
+    /// The task of lines that name none.
     task: Option<String>,
-    /// Of the last line that was read, from 1.
+    /// The number of the last line that was read, counted from 1.
     number: usize,
     /// Lines before this one are not read as jobs.
     from_line: usize,
@@ -154,7 +154,7 @@ impl Lines {
         Ok(Lines { name, reader, task: task.map(str::to_owned), number: 0, from_line, ahead })
     }
 
-    /// The next job, its size, and the way in which it is added. Empty lines are left out.
+    /// The next job, its size, and how it is added. Empty lines are skipped.
     pub(super) fn next(&mut self) -> Result<Option<(Pending, usize, Way)>, Failure> {
         let mut bytes = Vec::new();
         loop {
@@ -173,7 +173,7 @@ impl Lines {
                 return Err(Failure::new(format!("{}, line {}: this is no UTF-8", self.name, self.number)));
             };
             let text = text.trim_end_matches(['\n', '\r']);
-            // Some editors leave a byte order mark at the start of a file.
+            // Some editors write a byte order mark at the start of a file.
             let text = if self.number == 1 { text.trim_start_matches('\u{feff}') } else { text };
             if !text.trim().is_empty() {
                 return self.read(text).map(Some);
@@ -204,7 +204,7 @@ impl Lines {
             queue_name: line.queue_name,
             run_at: line.run_at.map(|RunAt(when)| when.after(Utc::now() + self.ahead)),
             max_attempts: line.max_attempts,
-            // Without a key its mode means nothing, and must not make a batch what it is not.
+            // Without a key, its mode has no meaning and must not decide how the batch is added.
             job_key_mode: line.job_key_mode.filter(|_| line.job_key.is_some()),
             job_key: line.job_key,
             priority: line.priority,
