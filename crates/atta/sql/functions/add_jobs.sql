@@ -258,8 +258,13 @@ begin
         from pg_catalog.unnest(specs) with ordinality as wanted
       ) as spec
       left join unnest(v_done_keys, v_keyed_ids) as keyed (key, id) on keyed.key = spec.job_key
-      join {schema}._private_jobs as job
-        on job.id = case when spec.job_key is null then v_unkeyed_ids[spec.place] else keyed.id end
+      -- One by one, by their ids: a plan that was made while the table was almost empty must not read all of it later.
+      cross join lateral (
+        select job.*
+        from {schema}._private_jobs as job
+        where job.id = case when spec.job_key is null then v_unkeyed_ids[spec.place] else keyed.id end
+        limit 1
+      ) as job
       order by spec.ordinality;
     get diagnostics v_added = row_count;
   end if;
@@ -271,4 +276,5 @@ begin
       hint = 'Nothing was added; do it again.';
   end if;
 end
-$atta$ language plpgsql volatile;
+$atta$ language plpgsql volatile
+set enable_seqscan = off;

@@ -203,6 +203,31 @@ async fn statements_that_were_planned_with_an_empty_table_read_few_rows_of_a_ful
     assert!(findings.is_empty(), "of 20,000 jobs and 5,000 queues: {findings:#?}");
 }
 
+/// The sessions of applications keep the plans of `add_job` too.
+#[tokio::test]
+async fn an_add_that_was_planned_with_an_empty_table_reads_few_rows_of_a_full_one() {
+    let db = Database::migrated().await;
+    let (client, other) = (db.client().await, db.client().await);
+    let add = "select graphile_worker.add_job('noop', job_key => 'key')";
+    let set_up = "alter table graphile_worker._private_jobs set (autovacuum_enabled = false);
+                  select graphile_worker.add_job('noop');
+                  vacuum analyze graphile_worker._private_jobs;";
+    for statement in set_up.split_inclusive(';') {
+        other.batch_execute(statement).await.unwrap();
+    }
+    client.batch_execute("set plan_cache_mode = force_generic_plan").await.unwrap();
+    client.batch_execute(add).await.unwrap();
+    let fill = "insert into graphile_worker._private_jobs (task_id, key)
+                select task.id, 'key ' || n from graphile_worker._private_tasks as task, generate_series(1, 20000) as n";
+    other.batch_execute(fill).await.unwrap();
+    let transaction = format!("begin; {add}");
+    client.batch_execute(&transaction).await.unwrap();
+    let read = "select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)
+                from pg_stat_xact_user_tables where relname = '_private_jobs'";
+    let rows: i64 = client.query_one(read, &[]).await.unwrap().get(0);
+    assert!(rows < 100, "{rows} rows of 20,000 were read");
+}
+
 /// With the settings of a worker's own connections: few rows are joined to many, one by one.
 #[tokio::test]
 async fn recovery_finds_locked_jobs_by_their_index() {
