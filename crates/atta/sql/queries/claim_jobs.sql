@@ -6,11 +6,9 @@
 -- read by their place.
 -- $10 how many jobs with flags of each task and priority are read at the most: those that are forbidden stay there, and a
 -- claim that reads all of them takes as long as there are many.
--- $11 and $12 the task and priority of all jobs without a queue, as far as is known, or nulls; $13 and $14 the run_at and id up
--- to which they were claimed, or nulls. Completed jobs stay in the index until a vacuum: with this, they are not read again.
--- $15 whether to look ahead. If all jobs that it takes are of one task and priority, without queues and flags, and as many as
+-- $11 whether to look ahead. If all jobs that it takes are of one task and priority, without queues and flags, and as many as
 -- were wanted, each row has the run_at and id of the last of them, and, if it looks ahead, of the last of as many jobs that
--- follow. So the next two claims can each have jobs of their own.
+-- follow. The next claims are then made by claim_level.sql, two at a time, each with jobs of its own.
 -- Locks the queues and jobs that it takes and skips those that are locked; never waits.
 -- Jobs without a queue: goes from priority to priority along _atta_jobs_task_index and _atta_jobs_flagged_index, and reads the
 -- first due jobs of each task, until there are enough. If only one task has jobs, of one priority and without flags, it locks
@@ -22,69 +20,8 @@ with recursive task as materialized (
   select task.id, task.identifier, task.identifier = any ($6::text[]) as is_wanted
   from {schema}._private_tasks as task
   where task.identifier = any ($2::text[])
-), other as materialized (
-  -- A job that is not of the known task and priority.
-  select
-  from task
-  cross join lateral (
-    (
-      select
-      from {schema}._private_jobs as job
-      where job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is null
-        and job.task_id = task.id
-        and job.priority < $12::smallint
-      order by job.priority, job.run_at, job.id
-      limit 1
-    )
-    union all
-    (
-      select
-      from {schema}._private_jobs as job
-      where job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is null
-        and job.task_id = task.id
-        and job.priority > $12::smallint
-      order by job.priority, job.run_at, job.id
-      limit 1
-    )
-    union all
-    (
-      select
-      from {schema}._private_jobs as job
-      where job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is null
-        and job.task_id = task.id
-        and job.priority = $12::smallint
-        and task.identifier <> $11::text
-      order by job.run_at, job.id
-      limit 1
-    )
-    union all
-    (
-      select
-      from {schema}._private_jobs as job
-      where job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is not null
-        and job.task_id = task.id
-      order by job.priority, job.run_at, job.id
-      limit 1
-    )
-  ) as job
-  where task.is_wanted
-    and $11::text is not null
-  limit 1
 ), level (priority) as (
   select -32769
-  where $11::text is null or exists (select from other)
   union all
   -- Not materialized: those that nobody reads are not searched for.
   select (
@@ -123,18 +60,8 @@ with recursive task as materialized (
   -- Ends after the last one, which is null.
   where level.priority < $7::smallint
 ), single as materialized (
-  -- The only task and priority, if there is only one, without flags: as it is known, or as it is found.
-  select
-    task.id as task_id,
-    $12::smallint as priority,
-    coalesce($13::timestamptz, '-infinity') as after_run_at,
-    coalesce($14::bigint, 0) as after_id
-  from task
-  where task.is_wanted
-    and task.identifier = $11::text
-    and not exists (select from other)
-  union all
-  select pg_catalog.min(here.task_id), pg_catalog.min(here.priority)::smallint, '-infinity', 0
+  -- The only task and priority, if there is only one, without flags.
+  select pg_catalog.min(here.task_id) as task_id, pg_catalog.min(here.priority)::smallint as priority
   from (
     select task.id as task_id, level.priority, job.has_flags
     from (
@@ -188,7 +115,6 @@ with recursive task as materialized (
       and job.flags is null
       and job.task_id = single.task_id
       and job.priority = single.priority
-      and (job.run_at, job.id) > (single.after_run_at, single.after_id)
       and job.run_at <= coalesce($4::timestamptz, pg_catalog.now())
       and (job.priority, job.run_at, job.id)
         < ($7::smallint, coalesce($8::timestamptz, 'infinity'), $9::bigint)
@@ -499,7 +425,7 @@ with recursive task as materialized (
     limit 1
     offset $5::bigint - 1
   ) as job
-  where $15::boolean
+  where $11::boolean
 ), locked_queue as (
   update {schema}._private_job_queues as queue
   set locked_by = $1::text, locked_at = coalesce($4::timestamptz, pg_catalog.now())

@@ -44,11 +44,6 @@ impl Claimable {
     pub(crate) fn is_of_seen(&self) -> bool {
         self.level.as_ref().is_some_and(|level| level.ahead.is_some())
     }
-
-    fn end(&self) -> Order {
-        let Some(level) = &self.level else { return self.before };
-        level.ahead.map_or(self.before, |((run_at, id), _)| (level.priority, run_at, id + 1))
-    }
 }
 
 /// A run_at and an id: up to where jobs of one task and priority were claimed.
@@ -111,37 +106,10 @@ pub(crate) async fn claim_jobs(
     wanted: &Claimable,
     news: &mpsc::Sender<News>,
 ) -> Result<Claimed> {
-    let failed = |error| Error::database("claiming jobs", error);
-    let forbidden = shared.forbidden_flags.now().await?;
-    let now = shared.local_now();
-    let limit = i64::try_from(wanted.count).unwrap_or(i64::MAX);
-    let (priority, run_at, id) = bound(wanted.end());
-    let has_forbidden = !forbidden.is_empty();
-    let flagged = if has_forbidden && !wanted.reads_all_flagged { FLAGGED_AT_ONCE } else { i64::MAX };
-    let level = wanted.level.as_ref();
-    let (task, level_priority) =
-        (level.map(|level| &*level.task_identifier), level.map(|level| level.priority));
-    let (after_time, after_id) = level.and_then(|level| level.position).unzip();
-    let parameters: [(&(dyn ToSql + Sync), Type); 15] = [
-        (&&*shared.worker_id, Type::TEXT),
-        (&wanted.tasks, Type::TEXT_ARRAY),
-        (&forbidden, Type::TEXT_ARRAY),
-        (&now, Type::TIMESTAMPTZ),
-        (&limit, Type::INT8),
-        (&wanted.unqueued, Type::TEXT_ARRAY),
-        (&priority, Type::INT2),
-        (&run_at, Type::TIMESTAMPTZ),
-        (&id, Type::INT8),
-        (&flagged, Type::INT8),
-        (&task, Type::TEXT),
-        (&level_priority, Type::INT2),
-        (&after_time, Type::TIMESTAMPTZ),
-        (&after_id, Type::INT8),
-        (&wanted.looks_ahead, Type::BOOL),
-    ];
-    shared.prepare(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
-    let asked_at = Instant::now();
-    let rows = shared.query_alone(client, &shared.sql.claim_jobs, &parameters).await.map_err(failed)?;
+    let (has_forbidden, asked_at, rows) = match &wanted.level {
+        Some(level) => query_level(shared, client, wanted, level).await,
+        None => query_jobs(shared, client, wanted).await,
+    }?;
     let took = asked_at.elapsed();
     let level = Level::of(&rows).map_err(|error| Error::database("reading claimed jobs", error))?;
     if rows.len() >= MANY && !wanted.is_of_seen() {
@@ -156,6 +124,68 @@ pub(crate) async fn claim_jobs(
     jobs.sort_by_key(Job::order);
     let Loaded { jobs, without_room, unreadable } = load_payloads(shared, client, jobs, wanted.bytes).await;
     Ok(Claimed { jobs, without_room, unreadable, asked_at, took, level, has_forbidden })
+}
+
+/// Whether flags are forbidden, when the statement was sent, and its rows.
+type Answer = (bool, Instant, Vec<Row>);
+
+async fn query_jobs(shared: &Shared, client: &Object, wanted: &Claimable) -> Result<Answer> {
+    let forbidden = shared.forbidden_flags.now().await?;
+    let now = shared.local_now();
+    let limit = i64::try_from(wanted.count).unwrap_or(i64::MAX);
+    let (priority, run_at, id) = bound(wanted.before);
+    let has_forbidden = !forbidden.is_empty();
+    let flagged = if has_forbidden && !wanted.reads_all_flagged { FLAGGED_AT_ONCE } else { i64::MAX };
+    let parameters: [(&(dyn ToSql + Sync), Type); 11] = [
+        (&&*shared.worker_id, Type::TEXT),
+        (&wanted.tasks, Type::TEXT_ARRAY),
+        (&forbidden, Type::TEXT_ARRAY),
+        (&now, Type::TIMESTAMPTZ),
+        (&limit, Type::INT8),
+        (&wanted.unqueued, Type::TEXT_ARRAY),
+        (&priority, Type::INT2),
+        (&run_at, Type::TIMESTAMPTZ),
+        (&id, Type::INT8),
+        (&flagged, Type::INT8),
+        (&wanted.looks_ahead, Type::BOOL),
+    ];
+    let (asked_at, rows) = ask(shared, client, &shared.sql.claim_jobs, &parameters).await?;
+    Ok((has_forbidden, asked_at, rows))
+}
+
+async fn query_level(shared: &Shared, client: &Object, wanted: &Claimable, level: &Level) -> Result<Answer> {
+    let now = shared.local_now();
+    let limit = i64::try_from(wanted.count).unwrap_or(i64::MAX);
+    let (after_time, after_id) = level.position.unzip();
+    let (last_time, last_id) = level.ahead.map(|(position, _)| position).unzip();
+    let parameters: [(&(dyn ToSql + Sync), Type); 11] = [
+        (&&*shared.worker_id, Type::TEXT),
+        (&&*level.task_identifier, Type::TEXT),
+        (&level.priority, Type::INT2),
+        (&now, Type::TIMESTAMPTZ),
+        (&limit, Type::INT8),
+        (&wanted.unqueued, Type::TEXT_ARRAY),
+        (&after_time, Type::TIMESTAMPTZ),
+        (&after_id, Type::INT8),
+        (&last_time, Type::TIMESTAMPTZ),
+        (&last_id, Type::INT8),
+        (&wanted.looks_ahead, Type::BOOL),
+    ];
+    let (asked_at, rows) = ask(shared, client, &shared.sql.claim_level, &parameters).await?;
+    Ok((false, asked_at, rows))
+}
+
+async fn ask(
+    shared: &Shared,
+    client: &Object,
+    sql: &str,
+    parameters: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<(Instant, Vec<Row>)> {
+    let failed = |error| Error::database("claiming jobs", error);
+    shared.prepare(client, sql, parameters).await.map_err(failed)?;
+    let asked_at = Instant::now();
+    let rows = shared.query_alone(client, sql, parameters).await.map_err(failed)?;
+    Ok((asked_at, rows))
 }
 
 /// The parameters for "only jobs before this".

@@ -592,10 +592,7 @@ impl Owner {
         let (tasks, unqueued) = (self.active_tasks.clone(), self.durable_tasks.clone());
         let reads_all_flagged =
             self.mode == Mode::UntilEmpty || self.flagged_not_before.is_none_or(|time| time <= now);
-        let level = match self.durable_level.clone() {
-            Some(level) if before < EVERYTHING => Some(Level { position: None, ahead: None, ..level }),
-            // The claims that are under way have jobs locked that it would come by.
-            Some(_) if self.is_level_start_due(now) && self.has_claim_in_time(now) => return None,
+        let level = match self.durable_level.clone().filter(|_| before == EVERYTHING) {
             Some(level) if self.is_level_start_due(now) => {
                 Some(Level { position: None, ahead: None, ..level })
             }
@@ -618,18 +615,17 @@ impl Owner {
         })
     }
 
-    fn has_claim_in_time(&self, now: Instant) -> bool {
-        self.durable_in_flight.iter().any(|sent_at| *sent_at + PATIENCE > now)
-    }
-
-    /// As many jobs as there is room for, and none before half of the local queue has gone, since few at a time cost almost
-    /// as much as many.
+    /// As many jobs as there is room for, and none before a quarter of the local queue has gone, since few at a time cost almost
+    /// as much as many. A quarter: two claims are under way, while the jobs of the two before them start.
     fn room(&self) -> usize {
         let ahead = self.plan.local_queue_size();
         let room = (self.shared.slots + ahead).saturating_sub(self.in_slots() + self.reserved);
-        // Two claims at a time are quicker than one for all.
-        let most = self.shared.slots.max(ahead / 2);
-        if room > ahead / 2 { room.min(most) } else { 0 }
+        let most = self.shared.slots.max(ahead / 4);
+        match ahead {
+            0 => room,
+            _ if room < most.min(ahead / 4 + 1) => 0,
+            _ => room.min(most),
+        }
     }
 
     /// Without room, more is claimed only if it is more urgent than the last of what waits.
@@ -781,7 +777,6 @@ impl Owner {
         if wanted.before == EVERYTHING && !wanted.is_of_seen() {
             self.durable.is_rich = is_full && without_room.is_empty();
         }
-        let has_position = wanted.level.as_ref().is_some_and(|level| level.position.is_some());
         self.learn_level(wanted, level.filter(|_| without_room.is_empty()), took);
         let known_to = if is_full {
             self.durable.more = true;
@@ -795,8 +790,8 @@ impl Owner {
             // Others have taken some of them.
             self.durable.more = true;
             self.durable_known_to.max(jobs.last().map_or(NOTHING, |last| last.order()))
-        } else if has_position {
-            // There may be jobs before the position.
+        } else if wanted.level.is_some() {
+            // There may be jobs before the position, or others than those of the level.
             (self.durable.more, self.is_hinted) = (true, true);
             self.durable_known_to.max(jobs.last().map_or(NOTHING, |last| last.order()))
         } else {
@@ -808,7 +803,9 @@ impl Owner {
             true => self.durable_known_to = known_to,
             false => (self.durable.more, self.is_hinted) = (true, true),
         }
-        if wanted.reads_all_flagged {
+        if wanted.level.is_some() {
+            // It reads no flagged jobs, and takes nothing if there are any.
+        } else if wanted.reads_all_flagged {
             let until = Instant::now() + took * REST_FLAGGED;
             (self.owes_flagged, self.flagged_not_before) = (false, has_forbidden.then_some(until));
         } else {

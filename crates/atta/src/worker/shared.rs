@@ -184,6 +184,7 @@ impl fmt::Debug for Shared {
 #[derive(Debug)]
 pub(crate) struct Statements {
     pub(crate) claim_jobs: String,
+    pub(crate) claim_level: String,
     pub(crate) pick_jobs: String,
     pub(crate) pick_level: String,
     pub(crate) pick_flagged_jobs: String,
@@ -216,6 +217,7 @@ impl Statements {
     pub(crate) fn new(schema: &Schema) -> Statements {
         Statements {
             claim_jobs: schema.fill(include_str!("../../sql/queries/claim_jobs.sql")),
+            claim_level: schema.fill(include_str!("../../sql/queries/claim_level.sql")),
             pick_jobs: schema.fill(include_str!("../../sql/queries/pick_jobs.sql")),
             pick_level: schema.fill(include_str!("../../sql/queries/pick_level.sql")),
             pick_flagged_jobs: schema.fill(include_str!("../../sql/queries/pick_flagged_jobs.sql")),

@@ -12,9 +12,13 @@ const PICK_TYPES: &str = "text[], smallint[], timestamptz[], bigint[], bigint[],
 const PICK: &str = "'{noop}', '{0}', '{null}', '{0}', '{1000}', null, 1000, 32767, null, 9223372036854775807";
 const FIND_TYPES: &str = "text[], boolean[], integer[], integer[], timestamptz";
 const FIND: &str = "'{noop,noop}', '{f,t}', '{-32769,-32769}', '{32768,32768}', null";
-const CLAIM_TYPES: &str = "text, text[], text[], timestamptz, bigint, text[], smallint, timestamptz, bigint, bigint, text, smallint, timestamptz, bigint, boolean";
-const CLAIM: &str = "'w', '{noop}', '{stuck}', null, 100, '{noop}', 32767, null, 9223372036854775807, 1000, null, null, null, null, true";
-const CLAIM_LEVEL: &str = "'w', '{noop}', '{stuck}', null, 100, '{noop}', 32767, null, 9223372036854775807, 1000, 'noop', 0, '2000-01-01', 1, true";
+const CLAIM_TYPES: &str =
+    "text, text[], text[], timestamptz, bigint, text[], smallint, timestamptz, bigint, bigint, boolean";
+const CLAIM: &str =
+    "'w', '{noop}', '{stuck}', null, 100, '{noop}', 32767, null, 9223372036854775807, 1000, true";
+const LEVEL_TYPES: &str =
+    "text, text, smallint, timestamptz, bigint, text[], timestamptz, bigint, timestamptz, bigint, boolean";
+const LEVEL: &str = "'w', 'noop', 0, null, 100, '{noop}', '2000-01-01', 1, null, null, true";
 
 /// A statement of the library's, its parameters' types, and values for them.
 const STATEMENTS: [(&str, &str, &str, &str); 20] = [
@@ -34,7 +38,7 @@ const STATEMENTS: [(&str, &str, &str, &str); 20] = [
     ("find_levels", include_str!("../../sql/queries/find_levels.sql"), FIND_TYPES, FIND),
     ("read_payload", include_str!("../../sql/queries/read_payload.sql"), "bigint", "1"),
     ("claim_jobs", include_str!("../../sql/queries/claim_jobs.sql"), CLAIM_TYPES, CLAIM),
-    ("claim_jobs of a level", include_str!("../../sql/queries/claim_jobs.sql"), CLAIM_TYPES, CLAIM_LEVEL),
+    ("claim_level", include_str!("../../sql/queries/claim_level.sql"), LEVEL_TYPES, LEVEL),
     (
         "poll",
         include_str!("../../sql/queries/poll.sql"),
@@ -292,13 +296,7 @@ async fn a_claim_does_not_read_what_it_can_not_take() {
             ("find_levels", include_str!("../../sql/queries/find_levels.sql"), FIND_TYPES, FIND, 40),
             // It jumps over up to a hundred queues, and reads up to a thousand jobs with flags.
             ("claim_jobs", include_str!("../../sql/queries/claim_jobs.sql"), CLAIM_TYPES, CLAIM, 450),
-            (
-                "claim_jobs of a level",
-                include_str!("../../sql/queries/claim_jobs.sql"),
-                CLAIM_TYPES,
-                CLAIM_LEVEL,
-                450,
-            ),
+            ("claim_level", include_str!("../../sql/queries/claim_level.sql"), LEVEL_TYPES, LEVEL, 50),
         ];
         for (name, sql, types, arguments, most) in statements {
             let pages = pages(&client, sql, types, arguments).await;
