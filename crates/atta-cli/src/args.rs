@@ -17,7 +17,7 @@ use crate::commands;
 
 /// Background jobs in the PostgreSQL that you already have
 ///
-/// Without a command it is the worker, as `atta run` is: it runs the jobs of the tasks in ./tasks, and the crontab in
+/// Without a command, it runs the worker, like `atta run`: the jobs of the tasks in ./tasks, and the crontab in
 /// ./crontab if there is one.
 #[derive(Debug, Parser)]
 #[command(name = "atta", version)]
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) connection: Connection,
 
-    /// Settings file; without it ./atta.toml, if there is one
+    /// Settings file [default: ./atta.toml, if it exists]
     #[arg(short = 'C', long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -45,12 +45,12 @@ pub(crate) enum Command {
     Add(commands::add::Add),
     Jobs(commands::jobs::Jobs),
     Show(commands::show::Show),
-    Complete(commands::steer::Complete),
-    Fail(commands::steer::Fail),
-    Reschedule(commands::steer::Reschedule),
-    Retry(commands::steer::Retry),
-    Remove(commands::steer::Remove),
-    Unlock(commands::steer::Unlock),
+    Complete(commands::manage::Complete),
+    Fail(commands::manage::Fail),
+    Reschedule(commands::manage::Reschedule),
+    Retry(commands::manage::Retry),
+    Remove(commands::manage::Remove),
+    Unlock(commands::manage::Unlock),
     Queues(commands::queues::Queues),
     Tasks(commands::tasks::Tasks),
     Workers(commands::workers::Workers),
@@ -68,13 +68,14 @@ pub(crate) enum Command {
 pub(crate) struct Connection {
     /// Database: a connection string (postgres://user@host/name, or key=value pairs) or a database's name
     ///
-    /// Without it, DATABASE_URL is used. What is not said there comes from where libpq looks: a service file, the
-    /// variables PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE and so on, ~/.pgpass and ~/.postgresql.
-    /// When they name no database: `connection` of the settings file, or the server of an `atta dev` in this folder.
+    /// The default is DATABASE_URL. Parts that are missing are taken from the same places as in libpq: a service file,
+    /// the variables PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE and so on, ~/.pgpass and ~/.postgresql.
+    /// If none of these names a database: `connection` in the settings file, or the server of an `atta dev` in this
+    /// folder.
     #[arg(short, long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) connection: Option<String>,
 
-    /// Schema that the jobs are in
+    /// Schema that contains the jobs
     #[arg(
         short,
         long,
@@ -86,43 +87,43 @@ pub(crate) struct Connection {
     pub(crate) schema: String,
 }
 
-/// Install or upgrade the schema, also one that Graphile Worker left behind
+/// Install or upgrade the schema, including one that Graphile Worker installed
 ///
-/// Safe to run at any time, from any number of places at once: it does nothing when nothing is to be done, and all or
-/// nothing otherwise. If older releases of graphile-worker can't work with the schema afterwards, it says so, and on a terminal
-/// it asks first.
+/// Safe to run at any time, also several times at once. It does nothing if the schema is up to date, and otherwise makes
+/// all changes or none. If older releases of graphile-worker stop working with the new schema, it prints a warning, and
+/// on a terminal it asks for confirmation.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Migrate {
     #[command(flatten)]
     pub(crate) connection: Connection,
 
-    /// Show the SQL that this database needs, and touch nothing
+    /// Print the SQL that this database needs, and change nothing
     #[arg(long, conflicts_with = "print")]
     pub(crate) dry_run: bool,
 
-    /// Show the SQL of a whole installation; needs no database
+    /// Print the SQL of a whole installation; needs no database
     #[arg(long)]
     pub(crate) print: bool,
 
-    /// Show the SQL that makes three roles for the schema: one that adds, one that works, one that looks; needs no database
+    /// Print the SQL that creates three roles for the schema: producer, worker and reader; needs no database
     ///
-    /// What each may do is in docs/roles.md. Run it once the schema is installed, and again after each upgrade.
+    /// docs/roles.md lists what each role may do. Run the SQL after the schema was installed, and after each upgrade.
     #[arg(long, conflicts_with_all = ["print", "dry_run"])]
     pub(crate) print_roles: bool,
 
-    /// Don't ask
+    /// Don't ask for confirmation
     #[arg(short, long)]
     pub(crate) yes: bool,
 
-    /// What the names of these roles begin with [default: the schema's name]
+    /// Prefix of the names of these roles [default: the schema's name]
     #[arg(long, value_name = "NAME", requires = "print_roles")]
     pub(crate) role_prefix: Option<String>,
 }
 
 /// Measure how fast jobs are added, started and run on your server
 ///
-/// Makes a database of its own on the server of the connection, and drops it at the end; nothing else is touched. What
-/// the figures mean is in docs/benchmarking.md.
+/// Creates a database on the server of the connection, and drops it at the end. Changes nothing else.
+/// docs/benchmarking.md explains the figures.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Bench {
     #[command(flatten)]
@@ -140,11 +141,11 @@ pub(crate) struct Bench {
     #[arg(long, default_value_t = 24, value_name = "N", value_parser = at_least_one)]
     pub(crate) concurrency: usize,
 
-    /// How a worker keeps others away from its jobs
+    /// How a worker claims jobs
     #[arg(long, value_enum, default_value_t = ClaimsChoice::Held, value_name = "KIND")]
     pub(crate) claims: ClaimsChoice,
 
-    /// Jobs that a worker claims beyond those that run; without it, none
+    /// Jobs that a worker claims in advance, beyond those that run [default: 0]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) local_queue: Option<usize>,
 
@@ -152,19 +153,19 @@ pub(crate) struct Bench {
     #[arg(long, default_value_t = 0, value_name = "BYTES")]
     pub(crate) payload_bytes: usize,
 
-    /// Spread the jobs over so many queues; 0 is none
+    /// Number of queues to distribute the jobs over; 0: the jobs have no queue
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) queues: usize,
 
-    /// Part of the jobs that fail, from 0 to 1; they have one attempt
+    /// Fraction of the jobs that fail, from 0 to 1; they have one attempt
     #[arg(long, default_value_t = 0.0, value_name = "PART", value_parser = part)]
     pub(crate) fail_rate: f64,
 
-    /// Keep a transaction open elsewhere during the drain, so that nothing can be vacuumed
+    /// Keep a transaction open in another database during the drain, so that vacuum can remove nothing
     #[arg(long)]
     pub(crate) pin_xmin: bool,
 
-    /// How long the steady state is watched
+    /// Duration of the measurement of the steady state
     #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
 
@@ -172,11 +173,11 @@ pub(crate) struct Bench {
     #[arg(long)]
     pub(crate) in_place: bool,
 
-    /// Give the figures as JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Run the jobs that there are and say how much memory it took: the benchmark starts itself so.
+    /// Run the existing jobs and print the memory that this used. The benchmark starts itself with this option.
     #[arg(long, hide = true)]
     pub(crate) memory_probe: bool,
 }
@@ -185,9 +186,9 @@ pub(crate) struct Bench {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ClaimsChoice {
-    /// By a row lock, within one short transaction
+    /// By a row lock within a short transaction
     Held,
-    /// By the worker's name in the row
+    /// By writing the worker's id into the row
     Durable,
 }
 

@@ -14,7 +14,7 @@ mod open;
 pub(crate) mod add;
 pub(crate) mod jobs;
 pub(crate) mod show;
-pub(crate) mod steer;
+pub(crate) mod manage;
 pub(crate) mod queues;
 pub(crate) mod tasks;
 pub(crate) mod workers;

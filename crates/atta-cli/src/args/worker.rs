@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::ClaimsChoice;
 use crate::settings::Span;
 
-/// Run the worker: the jobs of the tasks in a folder, and a crontab
+/// Run the worker: it runs jobs with the tasks in a folder, and schedules a crontab
 #[derive(Clone, Debug, Default, ClapArgs)]
 #[command(next_help_heading = "Options of the worker")]
 pub(crate) struct Run {
@@ -23,19 +23,19 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE")]
     pub(crate) crontab: Option<PathBuf>,
 
-    /// Jobs to run at a time [default: 1]
+    /// Number of jobs to run at the same time [default: 1]
     #[arg(short, long, value_name = "N", value_parser = super::at_least_one)]
     pub(crate) jobs: Option<usize>,
 
-    /// Run until there are no jobs left that are due, then exit
+    /// Run all jobs that are due, then exit
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// Take up changes of the tasks and of the crontab while running
+    /// Reload the tasks and the crontab when they change
     #[arg(short, long)]
     pub(crate) watch: bool,
 
-    /// Start although some tasks can't be loaded: run the others, and claim no jobs of the broken ones
+    /// Start even if some tasks can't be loaded: run the others, and claim no jobs of the broken ones
     #[arg(long)]
     pub(crate) allow_broken_tasks: bool,
 
@@ -43,7 +43,7 @@ pub(crate) struct Run {
     #[arg(long, alias = "schemaOnly", conflicts_with_all = ["once", "watch", "cleanup"])]
     pub(crate) schema_only: bool,
 
-    /// Clean up, then exit: GC_TASK_IDENTIFIERS, GC_JOB_QUEUES, DELETE_PERMAFAILED_JOBS, with commas in between
+    /// Clean up, then exit: GC_TASK_IDENTIFIERS, GC_JOB_QUEUES, DELETE_PERMAFAILED_JOBS, separated by commas
     #[arg(
         long,
         value_name = "LIST",
@@ -56,31 +56,31 @@ pub(crate) struct Run {
     )]
     pub(crate) cleanup: Vec<CleanupChoice>,
 
-    /// Connections of the pool, for tasks; the worker itself has up to seven more [default: 10]
+    /// Maximum number of connections in the pool for tasks; the worker's own connections are extra [default: 10]
     #[arg(short, long, alias = "maxPoolSize", value_name = "N", value_parser = super::at_least_one)]
     pub(crate) max_pool_size: Option<usize>,
 
-    /// How often to look for jobs that nobody told of, in milliseconds, or as in 2s [default: 2000]
+    /// How often to poll for jobs that NOTIFY did not announce, in milliseconds, or as in 2s [default: 2000]
     #[arg(long, alias = "pollInterval", value_name = "MS")]
     pub(crate) poll_interval: Option<Span>,
 
-    /// Prepare no statements, for poolers that can't (most are recognised without this)
+    /// Use no prepared statements, for poolers that don't support them (most are detected without this option)
     #[arg(long, alias = "noPreparedStatements")]
     pub(crate) no_prepared_statements: bool,
 
-    /// Leave alone jobs with this flag; may be given more than once
+    /// Never claim jobs that have this flag; can be given several times
     #[arg(long, value_name = "FLAG", action = ArgAction::Append)]
     pub(crate) forbidden_flag: Vec<String>,
 
-    /// How to keep others away from jobs that run [default: held]
+    /// How to claim jobs [default: held]
     #[arg(long, value_enum, value_name = "KIND")]
     pub(crate) claims: Option<ClaimsChoice>,
 
-    /// Upgrade the schema although older releases of graphile-worker that use it stop working by that
+    /// Upgrade the schema even if older releases of graphile-worker then stop working with it
     #[arg(long)]
     pub(crate) allow_breaking_migration: bool,
 
-    /// How the log looks [default: text]
+    /// Format of the log [default: text]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
 }
@@ -109,17 +109,17 @@ impl Run {
     }
 }
 
-/// Run the worker with a PostgreSQL of its own, kept in .atta/: no configuration, no database needed
+/// Run the worker with a PostgreSQL server of its own, stored in .atta/: needs no configuration and no database
 ///
-/// Starts the server, installs the schema, runs the tasks in ./tasks and the crontab in ./crontab, takes up changes of
-/// both, and stops everything on Ctrl-C. Other commands find the server when they run in the same folder.
+/// Starts the server, installs the schema, runs the tasks in ./tasks and the crontab in ./crontab, reloads both when
+/// they change, and stops everything on Ctrl-C. Other commands find the server if they run in the same folder.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Dev {
-    /// Delete the server and all that is in it first; asks
+    /// First delete the server with all its data; asks for confirmation
     #[arg(long)]
     pub(crate) reset: bool,
 
-    /// Don't ask
+    /// Don't ask for confirmation
     #[arg(short, long)]
     pub(crate) yes: bool,
 
@@ -131,18 +131,18 @@ pub(crate) struct Dev {
     pub(crate) guard: bool,
 }
 
-/// Write a first folder of tasks, in shell, JavaScript and Python, and a crontab; changes nothing that is there
+/// Create a folder of example tasks in shell, JavaScript and Python, and a crontab; never changes existing files
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Init {
-    /// Folder to write to
+    /// Folder to create them in
     #[arg(default_value = ".")]
     pub(crate) folder: PathBuf,
 }
 
-/// Show the worker's settings, and where each comes from; without secrets
+/// Show the effective settings of the worker, and the source of each; without secrets
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Config {
-    /// Give them as JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -154,9 +154,9 @@ pub(crate) struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
-    /// For people
+    /// Readable text
     Text,
-    /// One object a line
+    /// One JSON object per line
     Json,
 }
 
@@ -164,11 +164,11 @@ pub(crate) enum LogFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum CleanupChoice {
-    /// Delete the jobs that have no attempt left
+    /// Delete jobs that failed permanently
     DeletePermafailedJobs,
-    /// Delete the tasks that no job is of
+    /// Delete tasks that have no jobs
     GcTaskIdentifiers,
-    /// Delete the queues that no job is in
+    /// Delete queues that have no jobs
     GcJobQueues,
 }
 

@@ -15,10 +15,10 @@ use crate::output::job::JobJson;
 use crate::output::time::{When, from_now, parse_when};
 use crate::output::{Failure, clean, hint, json_fault, print_json, print_styled, warn};
 
-/// Add a job, or with --bulk a file of them
+/// Add a job, or many jobs from a file with --bulk
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Add {
-    /// The task; with --bulk that of the lines that name none
+    /// The task; with --bulk, the task for lines without an identifier
     #[arg(value_name = "TASK", required_unless_present = "bulk")]
     task: Option<String>,
 
@@ -26,34 +26,34 @@ pub(crate) struct Add {
     #[arg(value_name = "JSON", allow_negative_numbers = true, conflicts_with = "bulk")]
     payload: Option<String>,
 
-    /// Add many: a file with a JSON object a line, or - for standard input
+    /// Add many jobs: a file with one JSON object per line, or - for standard input
     ///
     /// Fields: identifier, payload, queueName, runAt, maxAttempts, jobKey, jobKeyMode, priority, flags, also in
     /// snake_case. A file is checked as a whole before the first job is added.
     #[arg(long, value_name = "FILE", conflicts_with_all = SPEC)]
     bulk: Option<String>,
 
-    /// Skip the lines before this one, to go on after an interrupted --bulk
+    /// Skip the lines before this one, to continue an interrupted --bulk
     #[arg(long, value_name = "N", requires = "bulk", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     from_line: u32,
 
-    /// Run it after those before it in this queue, one at a time
+    /// Queue of the job; the jobs of a queue run one after the other
     #[arg(long, value_name = "NAME", visible_alias = "queue-name")]
     queue: Option<String>,
 
-    /// Not before then: a time (RFC 3339), or from now on (30s, 5m, 2h, 1d, 1w) [default: now]
+    /// Earliest time to run: a time (RFC 3339), or a duration from now (30s, 5m, 2h, 1d, 1w) [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse_when)]
     run_at: Option<When>,
 
-    /// How often it may be tried [default: 25]
+    /// Maximum number of attempts [default: 25]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i16).range(1..))]
     max_attempts: Option<i16>,
 
-    /// Job key: finds the job again, to change or remove it
+    /// Job key, by which the job can be changed or removed later
     #[arg(long, value_name = "KEY", visible_alias = "job-key")]
     key: Option<String>,
 
-    /// What happens to a job that has the key already [default: replace]
+    /// What happens to an existing job with this key [default: replace]
     #[arg(long, value_enum, value_name = "MODE", visible_alias = "job-key-mode", requires = "key")]
     key_mode: Option<KeyModeChoice>,
 
@@ -61,11 +61,11 @@ pub(crate) struct Add {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<i16>)]
     priority: Option<i16>,
 
-    /// A label by which workers may leave it out; can be given several times
+    /// Flag; workers can be configured not to claim jobs with certain flags; can be given several times
     #[arg(long = "flag", value_name = "FLAG")]
     flags: Vec<String>,
 
-    /// Give the job as JSON; with --bulk, how many were added
+    /// Print the job as JSON; with --bulk, the number of added jobs
     #[arg(long)]
     json: bool,
 }

@@ -1,10 +1,10 @@
 //! `atta bench`: measures the speed of this server, in a database that the benchmark creates.
 //!
 //! The measurements are in [`measure`], one function each, in the order in which they run. [`site`] creates and removes
-//! the database; [`crew`] has the workers; [`report`] prints the result.
+//! the database; [`fleet`] has the workers; [`report`] prints the result.
 
 mod site;
-mod crew;
+mod fleet;
 mod measure;
 mod report;
 
@@ -13,7 +13,7 @@ use std::io::{IsTerminal, Write};
 use crate::args::Bench;
 use crate::connect::{open, settings};
 use crate::output::{Failure, print};
-use crew::Crew;
+use fleet::Fleet;
 use report::Report;
 use site::Site;
 
@@ -26,15 +26,15 @@ pub(crate) async fn run(args: Bench) -> Result<(), Failure> {
     // From here on there is something to clean up.
     let interrupted = interrupted()?;
     let site = Site::open(&args, settings, client).await?;
-    let mut crew = Crew::default();
+    let mut fleet = Fleet::default();
     let progress = Progress::new();
     let measured = tokio::select! {
-        measured = measure::all(&args, &site, &mut crew, &progress) => measured,
+        measured = measure::all(&args, &site, &mut fleet, &progress) => measured,
         () = interrupted => Err(Failure::new("interrupted")),
     };
     progress.clear();
     // However it ended: first stop the workers, then remove the database.
-    let stopped = crew.stop().await;
+    let stopped = fleet.stop().await;
     site.close().await?;
     let report = measured?;
     stopped?;

@@ -8,27 +8,27 @@ use crate::args::{CleanupChoice, Connection};
 use crate::output::ask::confirm;
 use crate::output::{Failure, count_of, print_json, print_styled};
 
-/// Delete tasks and queues that no job needs, and, if told to, jobs that failed for good
+/// Delete tasks and queues that have no jobs, and on request jobs that failed permanently
 ///
-/// Safe while workers of atta run. Node's workers remember tasks by number: while such run, leave out
-/// GC_TASK_IDENTIFIERS, or name their tasks by --keep.
+/// Safe while workers of atta run. Node's workers remember the ids of tasks: while they run, leave out
+/// GC_TASK_IDENTIFIERS, or name their tasks with --keep.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Cleanup {
     /// What to clean up [default: GC_TASK_IDENTIFIERS and GC_JOB_QUEUES]
     #[arg(value_enum, ignore_case = true, value_delimiter = ',', value_name = "WHAT")]
     what: Vec<CleanupChoice>,
 
-    /// A task that stays although no job is of it; can be given several times
+    /// Keep this task even if it has no jobs; can be given several times
     ///
-    /// Those that running workers of atta know stay anyhow.
+    /// Tasks of running workers of atta are always kept.
     #[arg(long, value_name = "TASK")]
     keep: Vec<String>,
 
-    /// Don't ask before jobs are deleted
+    /// Don't ask for confirmation before jobs are deleted
     #[arg(short, long)]
     yes: bool,
 
-    /// Say how much was deleted as JSON
+    /// Print the numbers of deleted rows as JSON
     #[arg(long)]
     json: bool,
 }

@@ -15,7 +15,7 @@ use crate::output::table::{Cell, Table};
 use crate::output::time::{exact, from_now, parse_future};
 use crate::output::{Failure, clean, count_of, note, print_json, print_styled};
 
-/// Look at a crontab: is it right, when does it run, what does the database know of it
+/// Check a crontab, show when its items run next, or list the items that are in the database
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Cron {
     #[command(subcommand)]
@@ -29,20 +29,20 @@ enum CronCommand {
     List(List),
 }
 
-/// Find the mistakes in a crontab, all at once; needs no database
+/// Check a crontab and report all mistakes in it; needs no database
 ///
-/// Ends with 1 if there are any.
+/// Exits with 1 if there are any.
 #[derive(Debug, ClapArgs)]
 struct Check {
     /// The crontab, or - for standard input
     #[arg(value_name = "FILE", default_value = "crontab")]
     file: String,
 
-    /// Also find what Node's graphile-worker would refuse
+    /// Also report what Node's graphile-worker would reject
     #[arg(long)]
     strict: bool,
 
-    /// Give them as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -54,27 +54,27 @@ struct Next {
     #[arg(value_name = "FILE", default_value = "crontab")]
     file: String,
 
-    /// So many runs, of all items together
+    /// Number of runs to show, for all items together
     #[arg(short, default_value_t = 10, value_name = "N")]
     n: usize,
 
-    /// From this time on (RFC 3339, or 5m, 2h, 1d from now) [default: now]
+    /// Start at this time (RFC 3339, or a duration from now: 5m, 2h, 1d) [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse_future)]
     from: Option<DateTime<Utc>>,
 
-    /// Give them as a JSON array of objects with at, identifier and task
+    /// Print a JSON array of objects with at, identifier and task
     #[arg(long)]
     json: bool,
 }
 
-/// List the cron items that the database knows, and when each ran last
+/// List the cron items that are in the database, and when each ran last
 #[derive(Debug, ClapArgs)]
 struct List {
-    /// A crontab, to show when its items run next
+    /// A crontab; also shows when its items run next
     #[arg(long, value_name = "FILE")]
     crontab: Option<String>,
 
-    /// Give them as a JSON array
+    /// Print a JSON array
     #[arg(long)]
     json: bool,
 }

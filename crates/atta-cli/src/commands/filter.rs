@@ -9,31 +9,31 @@ use crate::output::time::parse_past;
 #[derive(Debug, Default, ClapArgs)]
 #[command(next_help_heading = "Which jobs")]
 pub(crate) struct Filter {
-    /// Only in this state; several are separated by commas
+    /// Only jobs in this state; separate several by commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "STATE", hide_possible_values = false)]
     pub(crate) state: Vec<StateChoice>,
 
-    /// Only of this task
+    /// Only jobs of this task
     #[arg(long, value_name = "TASK")]
     pub(crate) task: Option<String>,
 
-    /// Only in this queue
+    /// Only jobs in this queue
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<String>,
 
-    /// Only the one with this job key
+    /// Only the job with this job key
     #[arg(long, value_name = "KEY", visible_alias = "job-key")]
     pub(crate) key: Option<String>,
 
-    /// Only those that this worker has
+    /// Only jobs that this worker has locked
     #[arg(long, value_name = "ID")]
     pub(crate) worker: Option<String>,
 
-    /// Only those added so long ago (30s, 5m, 2h, 1d, 1w), or before that time (RFC 3339)
+    /// Only jobs that are older than this (30s, 5m, 2h, 1d, 1w), or were added before this time (RFC 3339)
     #[arg(long, value_name = "AGE", value_parser = parse_past)]
     pub(crate) older_than: Option<DateTime<Utc>>,
 
-    /// Only with this text in their last error
+    /// Only jobs whose last error contains this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) error: Option<String>,
 }

@@ -14,18 +14,18 @@ use crate::output::{Failure, note, print_json};
 /// List jobs, in the order in which they were added
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Jobs {
-    /// At most so many
+    /// Maximum number of jobs to list
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 
-    /// Only those after this id: the last of the page before
+    /// List the jobs after this id, the last one of the previous page
     #[arg(long, value_name = "ID", value_parser = whole_number::<i64>)]
     after: Option<i64>,
 
     #[command(flatten)]
     watch: Watch,
 
-    /// Give them as a JSON array
+    /// Print a JSON array
     #[arg(long)]
     json: bool,
 

@@ -11,21 +11,21 @@ use crate::output::table::{Cell, Table};
 use crate::output::watch::Watch;
 use crate::output::{Failure, note, print_json, time};
 
-/// List queues: who has each, and how many of its jobs are in which state
+/// List queues, with the worker that has locked each queue, and the numbers of its jobs by state
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Queues {
-    /// At most so many
+    /// Maximum number of queues to list
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 
-    /// Only those after this name: the last of the page before
+    /// List the queues after this name, the last one of the previous page
     #[arg(long, value_name = "NAME")]
     after: Option<String>,
 
     #[command(flatten)]
     watch: Watch,
 
-    /// Give them as a JSON array
+    /// Print a JSON array
     #[arg(long)]
     json: bool,
 }

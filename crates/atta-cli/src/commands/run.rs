@@ -1,9 +1,9 @@
 //! `atta run`, or `atta` alone: the worker.
 //!
 //! A process has one worker at a time; with `--watch`, a second one while the first finishes its jobs, because a change
-//! of the tasks starts a new generation of them. [`crew`] has the generations; signals and changes are handled here.
+//! of the tasks starts a new generation of them. [`generations`] has the generations; signals and changes are handled here.
 
-mod crew;
+mod generations;
 mod signals;
 
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use crate::output::Failure;
 use crate::settings::Settings;
 use crate::tasks::TasksFolder;
 use crate::watch::Watch;
-use crew::{Crew, Mode, tasks_settings};
+use generations::{Generations, Mode, tasks_settings};
 pub(crate) use signals::Signals;
 
 /// Supervisors and `timeout` send a signal to a process and to its group, so that it arrives twice. Signals that follow
@@ -59,9 +59,9 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
         (false, None) => Mode::UntilShutdown,
         (false, Some(_)) => Mode::Watching,
     };
-    let mut crew = Crew::new(settings, database, mode);
+    let mut generations = Generations::new(settings, database, mode);
     tokio::select! {
-        started = crew.start() => started?,
+        started = generations.start() => started?,
         name = signals.next() => {
             tracing::info!("{name} before the worker had started");
             return Ok(ExitCode::from(INTERRUPTED));
@@ -73,7 +73,7 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
     loop {
         let mut heard = None;
         tokio::select! {
-            ended = crew.ended() => {
+            ended = generations.ended() => {
                 ended?;
                 break;
             }
@@ -81,27 +81,27 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
             () = changed(&mut watch), if first_signal_at.is_none() => {
                 // A reload may have to wait for the database.
                 tokio::select! {
-                    () = crew.reload() => {}
+                    () = generations.reload() => {}
                     name = signals.next() => heard = Some(name),
                 }
             }
             () = until(patience) => {
                 patience = None;
-                crew.abort("the grace period is over");
+                generations.abort("the grace period is over");
             }
         }
         let Some(name) = heard else { continue };
         match first_signal_at {
             None => {
                 first_signal_at = Some(Instant::now());
-                patience = crew.stop(name);
+                patience = generations.stop(name);
             }
             Some(first) if first.elapsed() < REPEATS => {
                 tracing::info!("{name}: already shutting down; a signal after 5 s ends everything at once");
             }
             Some(_) => {
                 is_aborted = true;
-                crew.abort(name);
+                generations.abort(name);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::args::{Connection, whole_number};
 use crate::output::job::{JobJson, in_full};
 use crate::output::{Failure, print_json, print_styled};
 
-/// Show a job in full, payload and error included
+/// Show all details of a job, including its payload and error
 #[derive(Debug, ClapArgs)]
 #[command(group(ArgGroup::new("which").args(["id", "key"]).required(true)))]
 pub(crate) struct Show {
@@ -21,7 +21,7 @@ pub(crate) struct Show {
     #[arg(long, value_name = "KEY", visible_alias = "job-key")]
     key: Option<String>,
 
-    /// Give it as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

@@ -19,18 +19,18 @@ const STATES: [&str; 6] = ["READY", "WAITING", "SCHEDULED", "RETRYING", "RUNNING
 /// Count jobs by state, by task and by queue
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Stats {
-    /// So many of the tasks and queues with the most jobs
+    /// Number of tasks and queues to list, those with the most jobs first
     #[arg(long, default_value_t = 20, value_name = "N")]
     top: u32,
 
-    /// Watch for so long how many jobs are added and finished a second
+    /// Measure for this long how many jobs are added and finished per second
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600), conflicts_with = "watch")]
     sample: Option<u64>,
 
     #[command(flatten)]
     watch: Watch,
 
-    /// Give them as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

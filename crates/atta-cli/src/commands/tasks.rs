@@ -11,24 +11,23 @@ use crate::output::table::{Cell, Table};
 use crate::output::watch::Watch;
 use crate::output::{Failure, note, print_json, time};
 
-/// List tasks: how many workers know each, and how many of its jobs are in which state
+/// List tasks, with the number of workers that have each task, and the numbers of its jobs by state
 ///
-/// These are the tasks that a job has been of, and those that a running worker of atta knows. Node's workers tell
-/// nobody what they know.
+/// Lists tasks that have or had jobs, and tasks of running workers of atta. Node's workers don't register their tasks.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Tasks {
-    /// At most so many
+    /// Maximum number of tasks to list
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 
-    /// Only those after this one: the last of the page before
+    /// List the tasks after this one, the last one of the previous page
     #[arg(long, value_name = "TASK")]
     after: Option<String>,
 
     #[command(flatten)]
     watch: Watch,
 
-    /// Give them as a JSON array
+    /// Print a JSON array
     #[arg(long)]
     json: bool,
 }

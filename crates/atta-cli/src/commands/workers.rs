@@ -12,16 +12,16 @@ use crate::output::table::{Cell, Table};
 use crate::output::watch::Watch;
 use crate::output::{Failure, note, print_json, time};
 
-/// List workers: ours, and all others that hold a job or a queue
+/// List the workers of atta, and all others that have locked a job or a queue
 ///
-/// A worker of atta that sent no heartbeat for its recovery threshold is silent: other workers declare it dead and recover
-/// its jobs. Of other tools' workers only their locks are known (status foreign); see: atta unlock.
+/// A worker of atta that sent no heartbeat for its recovery threshold has the status silent: other workers declare it
+/// dead and recover its jobs. Of other tools' workers, only their locks are known (status foreign); see `atta unlock`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Workers {
     #[command(flatten)]
     watch: Watch,
 
-    /// Give them as a JSON array
+    /// Print a JSON array
     #[arg(long)]
     json: bool,
 }

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_steer_a_terminal_is_not_passed_on() {
+    fn what_could_control_a_terminal_is_not_passed_on() {
         assert_eq!(Cell::text("a\u{1b}[2Jb").text, "a [2Jb");
     }
 }

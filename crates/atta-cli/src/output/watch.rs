@@ -12,7 +12,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub(crate) struct Watch {
-    /// Show it again every so many seconds, until Ctrl-C; 2 if none are given
+    /// Repeat every SECONDS until Ctrl-C [default: 2, if no number is given]
     #[arg(
         long,
         value_name = "SECONDS",

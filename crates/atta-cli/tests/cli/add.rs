@@ -257,6 +257,19 @@ async fn an_interrupted_bulk_add_says_what_was_added_and_goes_on_from_there() {
 }
 
 #[tokio::test]
+async fn a_bulk_add_from_a_line_beyond_the_end_is_an_error() {
+    let place = Place::new().await;
+    let file = TextFile::new("short.jsonl", &many_lines(3));
+    let from = |line| place.atta(&["add", "--bulk", file.path(), "--from-line", line]);
+    let run = from("5");
+    assert_eq!(run.code, 2, "{}", run.out);
+    assert!(run.err.starts_with("error: there is no line 5 in "), "{}", run.err);
+    assert!(run.err.contains("which has 3 lines\nhint: "), "{}", run.err);
+    // An interrupted command that has added the last line names the next one.
+    assert_eq!((from("4").code, place.value(COUNT).await.as_str()), (0, "0"));
+}
+
+#[tokio::test]
 async fn a_bulk_add_from_a_closed_standard_input_is_an_error() {
     let place = Place::new().await;
     let url = place.db.url();

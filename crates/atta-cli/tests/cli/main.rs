@@ -8,7 +8,7 @@ mod connect;
 mod add;
 mod jobs;
 mod odd;
-mod steer;
+mod manage;
 mod overview;
 mod cron;
 mod help;

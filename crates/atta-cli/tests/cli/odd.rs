@@ -21,7 +21,7 @@ const ODD_ROWS: &str = r#"
 "#;
 
 #[tokio::test]
-async fn odd_rows_are_shown_and_steer_no_terminal() {
+async fn odd_rows_are_shown_and_control_no_terminal() {
     let place = Place::new().await;
     let zone = format!("alter database {} set timezone = 'America/New_York'", place.db.name());
     place.client.batch_execute(&zone).await.expect("the zone is set");

@@ -15,7 +15,7 @@ impl Roles {
         let printed = atta(&["migrate", "--print-roles", "--role-prefix", prefix]);
         assert_eq!((printed.code, printed.err.as_str()), (0, ""));
         place.client.batch_execute(&printed.out).await.expect("the roles are made");
-        for kind in ["adder", "worker", "looker"] {
+        for kind in ["producer", "worker", "reader"] {
             let make = format!("create role {prefix}_{kind}_login login in role {prefix}_{kind}");
             place.client.batch_execute(&make).await.expect("somebody to log in");
         }
@@ -33,7 +33,7 @@ impl Roles {
 #[tokio::test]
 async fn whoever_is_shown_no_row_gets_an_error_and_not_zeros() {
     let roles = Roles::new().await;
-    let login = format!("{}_adder_login", roles.place.db.name());
+    let login = format!("{}_producer_login", roles.place.db.name());
     let grant = format!(
         "grant usage on schema graphile_worker to {login};
          grant select on all tables in schema graphile_worker to {login}"
@@ -50,7 +50,7 @@ async fn whoever_is_shown_no_row_gets_an_error_and_not_zeros() {
         &["workers"],
         &["cron", "list"],
     ] {
-        let run = roles.atta("adder", words);
+        let run = roles.atta("producer", words);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{words:?}: {}", run.err);
         let is_explained = run.err.contains("row level security hides") && run.err.contains("--print-roles");
         assert!(is_explained, "{words:?}: {}", run.err);
@@ -58,7 +58,7 @@ async fn whoever_is_shown_no_row_gets_an_error_and_not_zeros() {
 }
 
 #[tokio::test]
-async fn a_looker_looks_by_every_command_that_looks() {
+async fn a_reader_looks_by_every_command_that_looks() {
     let roles = Roles::new().await;
     for words in [
         &["jobs"][..],
@@ -74,7 +74,7 @@ async fn a_looker_looks_by_every_command_that_looks() {
         &["migrate", "--dry-run"],
         &["migrate"],
     ] {
-        let run = roles.atta("looker", words);
+        let run = roles.atta("reader", words);
         assert_eq!(run.code, 0, "{words:?}: {}", run.err);
         let same = roles.place.atta(words);
         assert_eq!(run.out.lines().count(), same.out.lines().count(), "{words:?}");
@@ -90,7 +90,7 @@ async fn a_looker_looks_by_every_command_that_looks() {
         &["unlock", "5", "--yes"],
         &["cleanup"],
     ] {
-        let run = roles.atta("looker", words);
+        let run = roles.atta("reader", words);
         assert_eq!(run.code, 2, "{words:?}: {}", run.out);
         assert!(
             run.err.contains("permission denied") && run.err.contains("--print-roles"),
@@ -102,20 +102,20 @@ async fn a_looker_looks_by_every_command_that_looks() {
 }
 
 #[tokio::test]
-async fn an_adder_adds_by_the_command_line() {
+async fn a_producer_adds_by_the_command_line() {
     let roles = Roles::new().await;
     let add_schema = format!("{}_add", roles.place.db.name());
-    let file = crate::support::TextFile::new("adder.jsonl", &"{\"identifier\": \"many\"}\n".repeat(120));
+    let file = crate::support::TextFile::new("producer.jsonl", &"{\"identifier\": \"many\"}\n".repeat(120));
     for words in
         [&["add", "email", "{\"to\": 1}", "--key", "k", "--queue", "q"][..], &["add", "--bulk", file.path()]]
     {
-        let run = roles.atta("adder", &[words, &["-s", &add_schema]].concat());
+        let run = roles.atta("producer", &[words, &["-s", &add_schema]].concat());
         assert_eq!(run.code, 0, "{words:?}: {}", run.err);
     }
     let many = "select count(*) from graphile_worker.jobs where task_identifier = 'many'";
     assert_eq!(roles.place.value(many).await, "120");
     for words in [&["add", "email"][..], &["jobs"], &["show", "1"], &["run", "--once"]] {
-        assert_eq!(roles.atta("adder", words).code, 2, "{words:?}");
+        assert_eq!(roles.atta("producer", words).code, 2, "{words:?}");
     }
 }
 
@@ -123,7 +123,7 @@ async fn an_adder_adds_by_the_command_line() {
 fn the_names_of_roles_can_be_chosen_and_are_checked() {
     let usual = atta(&["migrate", "--print-roles"]);
     assert!(
-        usual.out.contains("\"graphile_worker_adder\"") && usual.out.ends_with("commit;\n"),
+        usual.out.contains("\"graphile_worker_producer\"") && usual.out.ends_with("commit;\n"),
         "{}",
         usual.out
     );

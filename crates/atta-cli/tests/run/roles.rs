@@ -44,8 +44,8 @@ async fn a_worker_that_may_not_do_what_has_to_be_done_says_who_can() {
 
     let (db, folder) = (Database::migrated().await, Folder::with_hello());
     add(&db, "hello", "").await;
-    let looker = log_in(&db, &folder, "looker").await;
-    for words in [&["run", "--once", "-c", &looker][..], &["run", "-c", &looker]] {
+    let reader = log_in(&db, &folder, "reader").await;
+    for words in [&["run", "--once", "-c", &reader][..], &["run", "-c", &reader]] {
         let refused = folder.atta(words);
         assert_eq!(refused.code, 2, "{}", refused.err);
         assert!(refused.err.contains("hint: connect as the role that owns the tables"), "{}", refused.err);

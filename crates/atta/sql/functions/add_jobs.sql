@@ -24,6 +24,11 @@ declare
   v_unkeyed_ids bigint[];
   v_keyed_ids bigint[];
   v_done_keys text[];
+  -- A session keeps its plans. A plan that was made while the table was almost empty reads all of it, and would do so for
+  -- every single add later. So a few jobs are returned as the inserts returned them. Many are read again by their ids, as
+  -- their payloads may be too large for an array.
+  v_are_few constant boolean := pg_catalog.cardinality(specs) <= 10;
+  v_jobs {schema}._private_jobs[];
   v_added bigint;
 begin
   select spec.*
@@ -170,9 +175,11 @@ begin
       where spec.job_key is null
         and (spec.queue_name is null or queue.id is not null)
       order by spec.ordinality
-      returning job.id
+      returning job.id, job as job_row
     )
-    select pg_catalog.array_agg(added.id) into v_unkeyed_ids from added;
+    select pg_catalog.array_agg(added.id), pg_catalog.array_agg(added.job_row) filter (where v_are_few)
+    into v_unkeyed_ids, v_jobs
+    from added;
 
     loop
       with wanted as (
@@ -228,13 +235,14 @@ begin
           last_error = null,
           updated_at = pg_catalog.now()
         where job.locked_at is null and job.attempts < job.max_attempts
-        returning job.id, job.key
+        returning job.id, job.key, job as job_row
       )
       select
         pg_catalog.array_agg(wanted.key order by wanted.key) filter (where added.id is null),
         pg_catalog.array_cat(v_keyed_ids, pg_catalog.array_agg(added.id) filter (where added.id is not null)),
-        pg_catalog.array_cat(v_done_keys, pg_catalog.array_agg(added.key) filter (where added.id is not null))
-      into v_keys, v_keyed_ids, v_done_keys
+        pg_catalog.array_cat(v_done_keys, pg_catalog.array_agg(added.key) filter (where added.id is not null)),
+        pg_catalog.array_cat(v_jobs, pg_catalog.array_agg(added.job_row) filter (where added.id is not null and v_are_few))
+      into v_keys, v_keyed_ids, v_done_keys, v_jobs
       from wanted
       left join added on added.key = wanted.key;
       exit when v_keys is null;
@@ -258,12 +266,16 @@ begin
         from pg_catalog.unnest(specs) with ordinality as wanted
       ) as spec
       left join unnest(v_done_keys, v_keyed_ids) as keyed (key, id) on keyed.key = spec.job_key
-      -- One by one, by their ids: a plan that was made while the table was almost empty must not read all of it later.
       cross join lateral (
-        select job.*
-        from {schema}._private_jobs as job
-        where job.id = case when spec.job_key is null then v_unkeyed_ids[spec.place] else keyed.id end
-        limit 1
+        select few.*
+        from pg_catalog.unnest(v_jobs) as few
+        where v_are_few
+          and few.id = case when spec.job_key is null then v_unkeyed_ids[spec.place] else keyed.id end
+        union all
+        select many.*
+        from {schema}._private_jobs as many
+        where not v_are_few
+          and many.id = case when spec.job_key is null then v_unkeyed_ids[spec.place] else keyed.id end
       ) as job
       order by spec.ordinality;
     get diagnostics v_added = row_count;
@@ -276,5 +288,4 @@ begin
       hint = 'Nothing was added; do it again.';
   end if;
 end
-$atta$ language plpgsql volatile
-set enable_seqscan = off;
+$atta$ language plpgsql volatile;

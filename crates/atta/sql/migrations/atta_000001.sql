@@ -20,13 +20,13 @@ create table if not exists {schema}._atta_workers (
 alter table {schema}._atta_workers enable row level security;
 
 -- Workers that were declared dead, and when. After two within five minutes, workers hold no jobs.
-create table if not exists {schema}._atta_deaths (
+create table if not exists {schema}._atta_dead_workers (
   worker_id text not null,
   found_at timestamptz not null default pg_catalog.now(),
   recovery_threshold interval not null default interval '30 seconds',
   primary key (worker_id)
 );
-alter table {schema}._atta_deaths enable row level security;
+alter table {schema}._atta_dead_workers enable row level security;
 
 -- How often a worker died while it had a job, and a description of the last of those workers. This is not an attempt: a
 -- job that never failed must not use up its attempts because deployments kill workers.

@@ -27,12 +27,12 @@ with stale as (
   where worker.id = stale.id
   returning worker.id, worker.recovery_threshold
 ), counted as (
-  insert into {schema}._atta_deaths (worker_id, recovery_threshold)
+  insert into {schema}._atta_dead_workers (worker_id, recovery_threshold)
   select dead.id, dead.recovery_threshold
   from dead
   on conflict (worker_id) do update set found_at = pg_catalog.now(), recovery_threshold = excluded.recovery_threshold
 ), forgotten as (
-  delete from {schema}._atta_deaths as death
+  delete from {schema}._atta_dead_workers as death
   where death.found_at < pg_catalog.now() - interval '1 day'
     and death.worker_id not in (select dead.id from dead)
 )

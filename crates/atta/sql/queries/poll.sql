@@ -202,7 +202,7 @@ select
   ) as others_are_dead,
   (
     select pg_catalog.count(*)
-    from {schema}._atta_deaths as death
+    from {schema}._atta_dead_workers as death
     where death.found_at > pg_catalog.now() - interval '5 minutes'
   ) + (select pg_catalog.count(*) from stale) as recent_deaths,
   (

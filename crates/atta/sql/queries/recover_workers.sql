@@ -23,7 +23,7 @@ with declared as materialized (
   from declared
   union all
   select death.worker_id, death.worker_id, pg_catalog.now() - death.recovery_threshold
-  from {schema}._atta_deaths as death
+  from {schema}._atta_dead_workers as death
   where $3::boolean
     and not exists (select from {schema}._atta_workers as worker where worker.id = death.worker_id)
 ), locked_job as materialized (

@@ -35,7 +35,7 @@ begin
       message = format('schema %I is there already, and belongs to role %I', {add_schema_text}, v_stranger),
       hint = 'Drop it, or take other names: atta migrate --print-roles --role-prefix NAME';
   end if;
-  foreach v_role in array array[{adder_text}, {worker_text}, {looker_text}] loop
+  foreach v_role in array array[{producer_text}, {worker_text}, {reader_text}] loop
     if not exists (select from pg_roles where rolname = v_role) then
       execute format('create role %I nologin', v_role);
     end if;
@@ -44,7 +44,7 @@ begin
     execute format('create schema %I authorization %I', {add_schema_text}, v_owner);
   end if;
   -- The schema may belong to somebody else than the tables.
-  execute format('grant usage on schema %I to %I, %I', {schema_text}, {worker_text}, {looker_text});
+  execute format('grant usage on schema %I to %I, %I', {schema_text}, {worker_text}, {reader_text});
   execute format('set local role %I', v_owner);
 end
 $atta$;

@@ -28,7 +28,7 @@ struct AttaRevision {
 const ATTA_REVISIONS: [AttaRevision; 1] = [AttaRevision {
     id: 1,
     title: "our own objects: workers",
-    tables: &["_atta_workers", "_atta_deaths", "_atta_crashes"],
+    tables: &["_atta_workers", "_atta_dead_workers", "_atta_crashes"],
     template: include_str!("../../sql/migrations/atta_000001.sql"),
 }];
 

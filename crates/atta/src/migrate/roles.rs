@@ -7,9 +7,9 @@ use crate::db::{quote_identifier, quote_literal};
 use crate::{Error, Result, Schema};
 
 /// The suffixes of the role names. The longest one limits the length of the prefix.
-const ADDER: &str = "_adder";
+const PRODUCER: &str = "_producer";
 const WORKER: &str = "_worker";
-const LOOKER: &str = "_looker";
+const READER: &str = "_reader";
 const ADD_SCHEMA: &str = "_add";
 
 /// The error handler of the producer role's functions, and its variables.
@@ -25,22 +25,23 @@ const LONGEST_NAME: usize = 63;
 /// The role names begin with `role_prefix`; the name of the schema is a good choice. These roles can't log in: grant
 /// them to roles that can.
 ///
-/// - `…_adder` (producer role) adds jobs, by functions in a separate schema `…_add`. The functions have Graphile's
+/// - `…_producer` (producer role) adds jobs, by functions in a separate schema `…_add`. The functions have Graphile's
 ///   names and arguments and run as the owner of the tables. The role has no rights on the tables, and sees nothing of
 ///   a job except the values that it passed itself.
 /// - `…_worker` (worker role) may do everything that a worker does, and may not alter tables.
-/// - `…_looker` (reader role) reads everything and changes nothing.
+/// - `…_reader` (reader role) reads everything and changes nothing.
 pub fn roles_sql(schema: &Schema, role_prefix: &str) -> Result<String> {
     check(role_prefix)?;
     let name = |suffix: &str| format!("{role_prefix}{suffix}");
-    let (adder, worker, looker, add_schema) = (name(ADDER), name(WORKER), name(LOOKER), name(ADD_SCHEMA));
+    let (producer, worker, reader, add_schema) =
+        (name(PRODUCER), name(WORKER), name(READER), name(ADD_SCHEMA));
     let values = [
-        ("{adder}", quote_identifier(&adder)),
+        ("{producer}", quote_identifier(&producer)),
         ("{worker}", quote_identifier(&worker)),
-        ("{looker}", quote_identifier(&looker)),
-        ("{adder_text}", quote_literal(&adder)),
+        ("{reader}", quote_identifier(&reader)),
+        ("{producer_text}", quote_literal(&producer)),
         ("{worker_text}", quote_literal(&worker)),
-        ("{looker_text}", quote_literal(&looker)),
+        ("{reader_text}", quote_literal(&reader)),
         ("{add_schema}", quote_identifier(&add_schema)),
         ("{add_schema_text}", quote_literal(&add_schema)),
         ("{add_schema_in_text}", quote_identifier(&add_schema).replace('\'', "''")),
@@ -49,8 +50,8 @@ pub fn roles_sql(schema: &Schema, role_prefix: &str) -> Result<String> {
     ];
     let parts = [
         include_str!("../../sql/roles/prepare.sql"),
-        include_str!("../../sql/roles/worker_and_looker.sql"),
-        include_str!("../../sql/roles/adder.sql"),
+        include_str!("../../sql/roles/worker_and_reader.sql"),
+        include_str!("../../sql/roles/producer.sql"),
     ];
     let filled: Vec<String> = parts.iter().map(|part| schema.fill_with(part, &values)).collect();
     Ok(filled.join("\n"))

@@ -78,12 +78,24 @@ impl Continuity {
         }
     }
 
+    /// Whether no heartbeat was answered for longer than the threshold. Then others may have declared this worker dead, and
+    /// may recover every job that it claims durably, also one that it has only just claimed.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_overdue(self.threshold, now)
+    }
+
     /// Whether others may have recovered a job that this worker claimed at `claimed_at`.
     pub(crate) fn may_have_lost(&self, claimed_at: Instant, now: Instant) -> bool {
         let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_older = |time: Instant| now.saturating_duration_since(time) > self.threshold;
-        (is_older(state.last) && is_older(claimed_at))
-            || state.resumed.is_some_and(|resumed| claimed_at < resumed)
+        state.is_overdue(self.threshold, now) || state.resumed.is_some_and(|resumed| claimed_at < resumed)
+    }
+}
+
+impl State {
+    /// Before the first heartbeat was answered, nobody knows this worker.
+    fn is_overdue(&self, threshold: Duration, now: Instant) -> bool {
+        self.server.is_some() && now.saturating_duration_since(self.last) > threshold
     }
 }
 
@@ -143,7 +155,7 @@ mod tests {
         assert!(!note(&continuity, start, (10, 10, 7, true)));
         assert!(!lost(0, 40), "the last heartbeat is not older than the threshold");
         assert!(lost(0, 41));
-        assert!(!lost(20, 41), "what was claimed later can't have been recovered by then");
+        assert!(lost(39, 41), "a worker that is declared dead loses what it has only just claimed, too");
         assert!(note(&continuity, start, (41, 41, 7, true)), "the next heartbeat tells of the gap");
         assert!(lost(40, 42));
         assert!(!lost(41, 42));

@@ -360,7 +360,7 @@ async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Res
     if !running.is_empty() {
         let parameters: [(&(dyn ToSql + Sync), Type); 2] =
             [(&&*shared.worker_id, Type::TEXT), (&running, Type::INT8_ARRAY)];
-        let rows = shared.query(client, &shared.sql.harden_held, &parameters).await.map_err(failed)?;
+        let rows = shared.query(client, &shared.sql.promote_held, &parameters).await.map_err(failed)?;
         locked_at = read_times(&rows);
     }
     let interrupted = ids_of(|outcome| matches!(outcome, Outcome::Interrupted));

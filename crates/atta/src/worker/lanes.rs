@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use tokio::sync::mpsc;
@@ -74,6 +74,10 @@ pub(super) async fn claim_durably(
     news: mpsc::Sender<News>,
 ) -> LaneResult {
     let claimed = match pool::get(&shared.lane_pool, "claiming jobs").await {
+        // Others may recover at once what it would claim.
+        Ok(_) if shared.continuity.is_overdue(Instant::now()) => {
+            Err(Error::unavailable("claiming jobs: no heartbeat of this worker was answered for too long"))
+        }
         Ok(client) => claim_jobs(&shared, &client, &wanted, &news).await,
         Err(error) => Err(error),
     };

@@ -103,7 +103,7 @@ async fn claim_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Claimed> 
         (&revisions, Type::INT4_ARRAY),
         (&created_at, Type::TIMESTAMPTZ_ARRAY),
     ];
-    let rows = shared.query_alone(&client, &shared.sql.harden_untouched, &parameters).await;
+    let rows = shared.query_alone(&client, &shared.sql.promote_untouched, &parameters).await;
     let rows = rows.map_err(|error| Error::database("claiming lost jobs anew", error))?;
     let mut claimed = Claimed { ours: Times::new(), blocked: HashSet::new() };
     for row in rows {

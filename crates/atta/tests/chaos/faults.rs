@@ -16,7 +16,8 @@ use crate::schedule::{Fault, Planned};
 use crate::work::Adders;
 
 /// Deaths of ten minutes ago put nobody under suspicion.
-const FORGIVE: &str = "update graphile_worker._atta_deaths set found_at = found_at - interval '10 minutes'";
+const FORGIVE: &str =
+    "update graphile_worker._atta_dead_workers set found_at = found_at - interval '10 minutes'";
 
 /// The row of a job that one of our workers runs.
 const LOCK_JOB: &str = "

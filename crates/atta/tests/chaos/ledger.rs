@@ -41,9 +41,9 @@ const TABLES: &str = "
       insert into chaos.burials (worker_id) values (new.worker_id);
       return null;
     end $$;
-    create trigger note_burial after insert on graphile_worker._atta_deaths
+    create trigger note_burial after insert on graphile_worker._atta_dead_workers
       for each row execute function chaos.note_burial();
-    create trigger note_second_burial after update on graphile_worker._atta_deaths
+    create trigger note_second_burial after update on graphile_worker._atta_dead_workers
       for each row when (new.found_at > old.found_at) execute function chaos.note_burial();
     create table chaos.instances (worker_id text primary key, instance text not null);
     create function chaos.note_instance() returns trigger language plpgsql as $$

@@ -6,7 +6,7 @@ use testkit::Database;
 use crate::node::release;
 
 #[tokio::test]
-async fn node_adds_and_works_with_the_rights_of_an_adder_and_a_worker() {
+async fn node_adds_and_works_with_the_rights_of_a_producer_and_a_worker() {
     for version in ["0.17.3", "0.18.0"] {
         let db = Database::migrated().await;
         let client = db.client().await;
@@ -14,7 +14,7 @@ async fn node_adds_and_works_with_the_rights_of_an_adder_and_a_worker() {
         let sql = roles_sql(&Schema::default(), prefix).expect("a prefix for roles");
         client.batch_execute(&sql).await.expect("the roles are made");
         let make = format!(
-            "create role {prefix}_a login in role {prefix}_adder; create role {prefix}_w login in role {prefix}_worker;
+            "create role {prefix}_a login in role {prefix}_producer; create role {prefix}_w login in role {prefix}_worker;
              create table public.ran (by text, job_id bigint, task text, payload json);
              grant insert on public.ran to {prefix}_w"
         );

@@ -274,7 +274,7 @@ async fn nothing_is_held_while_the_fleet_is_under_suspicion() {
     let worker = quick(&db).init().await.unwrap();
     add_quick(&worker, 20).await;
     client
-        .batch_execute("insert into graphile_worker._atta_deaths (worker_id) values ('a'), ('b')")
+        .batch_execute("insert into graphile_worker._atta_dead_workers (worker_id) values ('a'), ('b')")
         .await
         .unwrap();
     count_updates(&client).await;

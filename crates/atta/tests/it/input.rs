@@ -10,5 +10,5 @@ mod options;
 mod payloads;
 mod reading;
 mod sql;
-mod steering;
+mod managing;
 mod support;

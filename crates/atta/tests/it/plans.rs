@@ -51,7 +51,7 @@ const STATEMENTS: [(&str, &str, &str, &str); 20] = [
         "tid[]",
         "'{\"(0,1)\",\"(0,2)\"}'",
     ),
-    ("harden_held", include_str!("../../sql/queries/harden_held.sql"), "text, bigint[]", "'w', '{1,2,3}'"),
+    ("promote_held", include_str!("../../sql/queries/promote_held.sql"), "text, bigint[]", "'w', '{1,2,3}'"),
     (
         "fail_held",
         include_str!("../../sql/queries/fail_held.sql"),
@@ -95,8 +95,8 @@ const STATEMENTS: [(&str, &str, &str, &str); 20] = [
         "'w', '{1,2,3}'",
     ),
     (
-        "harden_untouched",
-        include_str!("../../sql/queries/harden_untouched.sql"),
+        "promote_untouched",
+        include_str!("../../sql/queries/promote_untouched.sql"),
         "text, bigint[], smallint[], integer[], timestamptz[]",
         "'w', '{1,2,3}', '{0,0,0}', '{1,1,1}', '{2020-01-01,2020-01-01,2020-01-01}'",
     ),

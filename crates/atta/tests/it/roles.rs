@@ -1,11 +1,11 @@
 //! The roles of `atta migrate --print-roles`: each can do what it is for, and no more.
 
 mod support;
-mod adder;
+mod producer;
 mod errors;
 mod hidden;
 mod worker;
-mod looker;
+mod reader;
 mod script;
 mod privileges;
 mod slowly;

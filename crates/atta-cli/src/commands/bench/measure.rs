@@ -7,7 +7,7 @@ use atta::{JobSpecBuilder, RawJobSpec, WorkerUtils};
 use tokio::sync::mpsc;
 
 use super::Progress;
-use super::crew::{COUNTED_TASK, Crew, Start, TIMED_TASK, Tally, worker};
+use super::fleet::{COUNTED_TASK, Fleet, Start, TIMED_TASK, Tally, worker};
 use super::report::{AddRates, CostPerJob, Drain, Report, Settings, Spread, Steady};
 use super::site::{Site, measuring, seconds, seconds_now};
 use crate::args::{Bench, ClaimsChoice};
@@ -26,18 +26,18 @@ const MEMORY_JOBS: usize = 50_000;
 pub(super) async fn all(
     args: &Bench,
     site: &Site,
-    crew: &mut Crew,
+    fleet: &mut Fleet,
     progress: &Progress,
 ) -> Result<Report, Failure> {
     progress.say("start-up");
     let start_up_ms = start_up(args, site).await?;
-    let (latency_ms, lateness_ms) = starts(args, site, crew, progress).await?;
+    let (latency_ms, lateness_ms) = starts(args, site, fleet, progress).await?;
     site.clear().await?;
     let jobs = specs(args, args.jobs)?;
     let add = adds(args, site, &jobs, progress).await?;
-    let (drain, cost_per_job) = drain(args, site, crew, progress).await?;
+    let (drain, cost_per_job) = drain(args, site, fleet, progress).await?;
     site.clear().await?;
-    let steady = steady(args, site, crew, &jobs, progress).await?;
+    let steady = steady(args, site, fleet, &jobs, progress).await?;
     site.clear().await?;
     progress.say("memory");
     let memory_bytes = memory(args, site, &jobs).await?;
@@ -69,16 +69,16 @@ async fn start_up(args: &Bench, site: &Site) -> Result<f64, Failure> {
 async fn starts(
     args: &Bench,
     site: &Site,
-    crew: &mut Crew,
+    fleet: &mut Fleet,
     progress: &Progress,
 ) -> Result<(Spread, Spread), Failure> {
     let (sender, mut starts) = mpsc::unbounded_channel();
-    crew.start(vec![worker(args, &site.url(), &Tally::endless(), Some(sender)).await?]);
+    fleet.start(vec![worker(args, &site.url(), &Tally::endless(), Some(sender)).await?]);
     let utils = site.utils()?;
     let latency = latency(args, &utils, &mut starts, progress).await?;
     progress.say("scheduled starts");
     let lateness = lateness(args, site, &utils, &mut starts).await?;
-    crew.stop().await?;
+    fleet.stop().await?;
     Ok((latency, lateness))
 }
 
@@ -177,7 +177,7 @@ async fn adds(
 async fn drain(
     args: &Bench,
     site: &Site,
-    crew: &mut Crew,
+    fleet: &mut Fleet,
     progress: &Progress,
 ) -> Result<(Drain, CostPerJob), Failure> {
     let tally = Tally::towards(args.jobs as u64);
@@ -192,9 +192,9 @@ async fn drain(
         None => None,
     };
     let began = Instant::now();
-    crew.start(workers);
+    fleet.start(workers);
     tally.wait(|count| progress.say(&format!("drain: {count} of {}", args.jobs))).await?;
-    crew.stop().await?;
+    fleet.stop().await?;
     let took = began.elapsed();
     let spent = site.costs(i64::from(args.pin_xmin)).await?.since(before);
     drop(pinned);
@@ -234,7 +234,7 @@ async fn pin_xmin(client: &mut tokio_postgres::Client) -> Result<tokio_postgres:
 async fn steady(
     args: &Bench,
     site: &Site,
-    crew: &mut Crew,
+    fleet: &mut Fleet,
     jobs: &[RawJobSpec],
     progress: &Progress,
 ) -> Result<Steady, Failure> {
@@ -244,7 +244,7 @@ async fn steady(
         workers.push(worker(args, &site.url(), &tally, None).await?);
     }
     let utils = site.utils()?;
-    crew.start(workers);
+    fleet.start(workers);
     let (began, length) = (Instant::now(), Duration::from_secs(args.seconds));
     let mut added = 0;
     let mut batches = jobs.chunks(STEADY_BATCH).cycle();
@@ -258,7 +258,7 @@ async fn steady(
         }
     }
     let (ran, took) = (tally.count(), began.elapsed());
-    crew.stop().await?;
+    fleet.stop().await?;
     let seconds = took.as_secs_f64();
     Ok(Steady { added, ran, seconds, per_second: ran as f64 / seconds })
 }

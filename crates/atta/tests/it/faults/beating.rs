@@ -6,7 +6,7 @@ use atta::{Claims, JobSpec, WorkerContext, WorkerEvent, WorkerEvents, WorkerOpti
 use serde_json::json;
 use testkit::{Database, Proxy};
 
-use super::support::Tally;
+use super::support::{Tally, event};
 use crate::worker::support::{Reports, Running, options, wait_until_empty};
 
 /// Four times the threshold: whoever does not beat meanwhile is dead.
@@ -118,6 +118,43 @@ async fn failed_heartbeats_do_not_end_the_beating() {
     assert_eq!(tally.attempts_of(id), [1]);
     worker.stop().await.unwrap();
     heir.stop().await.unwrap();
+}
+
+/// Fails every heartbeat, and nothing else.
+const NO_HEARTBEATS: &str = "create function public.no_heartbeat() returns trigger language plpgsql as
+      'begin raise exception ''no heartbeats''; end';
+    create trigger no_heartbeat before update of heartbeat_at on graphile_worker._atta_workers
+      for each row execute function public.no_heartbeat()";
+
+/// Others may declare it dead at any time, and recover even what it has only just claimed.
+#[tokio::test]
+async fn a_worker_without_heartbeats_begins_no_durable_job() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let mut reports = Reports::new();
+    let options =
+        quick_to_judge(&db).claims(Claims::Durable).define_raw_job("task", reports.task(|_| async {}));
+    let mut heard = options.subscribe();
+    let worker = Running::start(options).await;
+    worker.utils.add_raw_job("task", json!({}), JobSpec::default()).await.unwrap();
+    reports.next().await;
+    client.batch_execute(NO_HEARTBEATS).await.unwrap();
+    testkit::wait_for("the heartbeat to be overdue", || async {
+        let sql = "select now() - heartbeat_at > interval '1.2 seconds' from graphile_worker._atta_workers";
+        client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0).then_some(())
+    })
+    .await;
+    while heard.try_next().is_some() {}
+    let id = worker.utils.add_raw_job("task", json!({}), JobSpec::default()).await.unwrap().id();
+    event(&mut heard, |event| {
+        assert!(!matches!(event, WorkerEvent::JobStarted { .. }), "a job began, which others may recover");
+        matches!(event, WorkerEvent::ClaimFailed { .. }).then_some(())
+    })
+    .await;
+    assert!(reports.begun().is_none());
+    client.batch_execute("drop function public.no_heartbeat() cascade").await.unwrap();
+    assert_eq!(reports.next().await.id(), id, "the worker goes on with its next heartbeat");
+    worker.stop().await.unwrap();
 }
 
 /// Graphile's rule takes locks of four hours for dead, whoever has them.

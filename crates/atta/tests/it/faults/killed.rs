@@ -75,7 +75,7 @@ async fn orphan(db: &Database) -> (Setup, Ledger, i64) {
     let utils = WorkerUtils::connect(&setup.url).unwrap();
     let in_line = JobSpecBuilder::new().queue_name("line").build();
     let id = utils.add_raw_job("work", json!({}), in_line).await.unwrap().id();
-    let sql = "insert into graphile_worker._atta_deaths (worker_id) values ('atta-dead');
+    let sql = "insert into graphile_worker._atta_dead_workers (worker_id) values ('atta-dead');
                update graphile_worker._private_job_queues
                set locked_by = 'atta-dead', locked_at = now() - interval '1 minute';
                update graphile_worker._private_jobs

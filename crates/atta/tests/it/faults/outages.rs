@@ -118,7 +118,8 @@ impl Fleet {
         })
         .await;
         let client = self.direct.pool().get().await.unwrap();
-        let rows = client.query("select worker_id from graphile_worker._atta_deaths", &[]).await.unwrap();
+        let rows =
+            client.query("select worker_id from graphile_worker._atta_dead_workers", &[]).await.unwrap();
         let dead: HashSet<String> = rows.iter().map(|row| row.get(0)).collect();
         let numbers = (0..WORKERS).filter(|n| dead.contains(self.workers[*n].0.handle.worker_id())).collect();
         for (worker, _) in self.workers {

@@ -56,7 +56,7 @@ async fn add_locked(client: &Client, utils: &WorkerUtils, worker: &str, queue: &
 }
 
 const DEAD: &str = "select count(*) from graphile_worker._atta_workers where declared_dead_at is not null";
-const DEATHS: &str = "select count(*) from graphile_worker._atta_deaths";
+const DEATHS: &str = "select count(*) from graphile_worker._atta_dead_workers";
 
 #[tokio::test]
 async fn a_row_that_somebody_keeps_locked_delays_only_its_own_recovery() {
@@ -128,7 +128,7 @@ async fn nobody_alive_is_declared_dead_beside_many_unknown_jobs_and_many_dead_wo
     counted(&client, "the jobs of the dead to be done", left, 0).await;
     counted(&client, "the dead to be gone", "select count(*) from graphile_worker._atta_workers", 4).await;
     let alive: Vec<&str> = workers.iter().map(|worker| worker.handle.worker_id()).collect();
-    let sql = "select count(*) from graphile_worker._atta_deaths where worker_id = any ($1)";
+    let sql = "select count(*) from graphile_worker._atta_dead_workers where worker_id = any ($1)";
     let declared: i64 = client.query_one(sql, &[&alive]).await.unwrap().get(0);
     assert_eq!((declared, count(&client, DEATHS).await), (0, 20));
     for worker in workers {

@@ -61,17 +61,17 @@ async fn adding_reading_and_managing_calls_nothing_in_public() {
 
     let prefix = db.name().to_owned();
     run(&db.client().await, &roles_sql(&Schema::default(), &prefix).unwrap()).await;
-    let adder = db.client().await;
-    run(&adder, &format!("set role {prefix}_adder")).await;
-    run(&adder, &format!("select {prefix}_add.add_job('t', '[1]', job_key := 'k')")).await;
-    run(&adder, &format!("select {prefix}_add.add_job('t', '[1]', job_key := 'k', flags := array['f'])"))
+    let producer = db.client().await;
+    run(&producer, &format!("set role {prefix}_producer")).await;
+    run(&producer, &format!("select {prefix}_add.add_job('t', '[1]', job_key := 'k')")).await;
+    run(&producer, &format!("select {prefix}_add.add_job('t', '[1]', job_key := 'k', flags := array['f'])"))
         .await;
     run(
-        &adder,
+        &producer,
         &format!("select {prefix}_add.add_jobs(array[row('t', null, null, null, null, null, null, null)]::{prefix}_add.job_spec[])"),
     )
     .await;
-    let refused = adder.batch_execute(&format!("select {prefix}_add.add_job(null)")).await.unwrap_err();
+    let refused = producer.batch_execute(&format!("select {prefix}_add.add_job(null)")).await.unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "GWBID");
     assert_nothing_was_called(&observer).await;
 }

@@ -174,16 +174,16 @@ fn a_call_succeeds_or_changes_nothing() {
 
 /// The functions of those who may only add, as one of them.
 #[test]
-fn an_adders_call_succeeds_or_changes_nothing() {
+fn a_producers_call_succeeds_or_changes_nothing() {
     let remove = one(&TEXTS).prop_map(|key| format!("remove_job({key})"));
     let calls = prop::collection::vec(prop_oneof![7 => adding("odd_add"), 1 => remove], 1..8);
     check(15, calls, |place, calls| async move {
         let roles = atta::roles_sql(&atta::Schema::default(), "odd").expect("a prefix for roles");
-        let grant = "grant execute on function odd_add.remove_job(text) to odd_adder";
+        let grant = "grant execute on function odd_add.remove_job(text) to odd_producer";
         place.client.batch_execute(&format!("{roles}; {grant}")).await.expect("the roles are made");
         for call in calls {
             let before = place.count().await;
-            let sql = format!("set role odd_adder; select * from odd_add.{call}");
+            let sql = format!("set role odd_producer; select * from odd_add.{call}");
             let called = place.client.simple_query(&sql).await;
             place.client.batch_execute("reset role").await.expect("we are ourselves again");
             if let Err(error) = called {

@@ -190,7 +190,7 @@ async fn a_large_table_of_an_older_revision_gets_its_indexes_too() {
          drop function graphile_worker.add_job, graphile_worker.add_jobs, graphile_worker.remove_job,
            graphile_worker.complete_jobs, graphile_worker.permanently_fail_jobs, graphile_worker.reschedule_jobs,
            graphile_worker.force_unlock_workers;
-         drop table graphile_worker._atta_migrations, graphile_worker._atta_workers, graphile_worker._atta_deaths,
+         drop table graphile_worker._atta_migrations, graphile_worker._atta_workers, graphile_worker._atta_dead_workers,
            graphile_worker._atta_crashes;
          alter table graphile_worker._private_jobs rename to jobs;
          alter table graphile_worker._private_job_queues rename to job_queues;

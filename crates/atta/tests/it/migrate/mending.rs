@@ -62,14 +62,14 @@ async fn a_dropped_view_is_put_back() {
 async fn dropped_tables_and_indexes_of_our_own_are_put_back() {
     assert_mended("drop table graphile_worker._atta_migrations").await;
     assert_mended("drop table graphile_worker._atta_workers").await;
-    assert_mended("drop table graphile_worker._atta_deaths").await;
+    assert_mended("drop table graphile_worker._atta_dead_workers").await;
     assert_mended("drop table graphile_worker._atta_crashes").await;
     for index in ["task", "flagged", "queue", "queued", "locked"] {
         assert_mended(&format!("drop index graphile_worker._atta_jobs_{index}_index")).await;
     }
     assert_mended("drop table graphile_worker._atta_migrations, graphile_worker._atta_workers").await;
     assert_mended(
-        "drop table graphile_worker._atta_migrations, graphile_worker._atta_workers, graphile_worker._atta_deaths",
+        "drop table graphile_worker._atta_migrations, graphile_worker._atta_workers, graphile_worker._atta_dead_workers",
     )
     .await;
 }

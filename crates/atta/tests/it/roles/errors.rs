@@ -53,9 +53,9 @@ async fn an_array_that_jsonb_would_refuse_is_not_quoted() {
     let add = roles.add_schema().quoted();
     let secret = r#"select graphile_worker.add_job('t', '["secret", "\u0000"]', job_key := 'k')"#;
     run(&roles.owner, secret).await;
-    let adder = roles.client("adder").await;
+    let producer = roles.client("producer").await;
     for call in calls(&add, "'[1]';'k'") {
-        run(&adder, &call).await;
+        run(&producer, &call).await;
     }
     let merged = "select payload from graphile_worker._private_jobs where key = 'k'";
     assert_eq!(value(&roles.owner, merged).await, r#"["secret", "\u0000", 1, 1]"#);
@@ -73,8 +73,8 @@ async fn errors_of_constraints_and_triggers_are_not_passed_on() {
              add constraint short check (json_typeof(payload) <> 'array' or json_array_length(payload) < 2)"#,
     )
     .await;
-    let adder = roles.client("adder").await;
-    refusals(&adder, &calls(&add, "'[1]';'k'"), "23514").await;
+    let producer = roles.client("producer").await;
+    refusals(&producer, &calls(&add, "'[1]';'k'"), "23514").await;
     run(
         &roles.owner,
         "alter table graphile_worker._private_jobs drop constraint short;
@@ -84,14 +84,14 @@ async fn errors_of_constraints_and_triggers_are_not_passed_on() {
            for each row execute function graphile_worker.cast_it()",
     )
     .await;
-    refusals(&adder, &calls(&add, "'[1]';'k'"), "22P02").await;
+    refusals(&producer, &calls(&add, "'[1]';'k'"), "22P02").await;
     run(
         &roles.owner,
         "create or replace function graphile_worker.cast_it() returns trigger language plpgsql as
            $$ begin assert old.payload ->> 0 <> 'secret', 'secret'; return new; end $$",
     )
     .await;
-    refusals(&adder, &calls(&add, "'[1]';'k'"), "P0004").await;
+    refusals(&producer, &calls(&add, "'[1]';'k'"), "P0004").await;
     run(
         &roles.owner,
         "create or replace function graphile_worker.cast_it() returns trigger language plpgsql as
@@ -99,13 +99,13 @@ async fn errors_of_constraints_and_triggers_are_not_passed_on() {
     )
     .await;
     for call in calls(&add, "'[1]';'k'") {
-        let error = refusal(&adder, &call).await;
+        let error = refusal(&producer, &call).await;
         assert_eq!((error.code().code(), error.message()), ("P0001", "not today"));
         assert_tells_nothing(&error);
     }
-    // Not even if the adder asks for everything that the server says.
-    run(&adder, "set client_min_messages = debug5; set debug_print_parse = on").await;
-    refusals(&adder, &calls(&add, "'[1]';'k'"), "P0001").await;
+    // Not even if the producer asks for everything that the server says.
+    run(&producer, "set client_min_messages = debug5; set debug_print_parse = on").await;
+    refusals(&producer, &calls(&add, "'[1]';'k'"), "P0001").await;
 }
 
 #[tokio::test]
@@ -114,20 +114,20 @@ async fn time_limits_locks_and_mistakes_are_told_without_the_statement() {
     let add = roles.add_schema().quoted();
     run(&roles.owner, r#"select graphile_worker.add_job('t', '["secret"]', job_key := 'k')"#).await;
     run(&roles.owner, "begin; update graphile_worker._private_jobs set priority = 1").await;
-    let adder = roles.client("adder").await;
-    run(&adder, "set lock_timeout = '20ms'").await;
-    refusals(&adder, &calls(&add, "'[1]';'k'"), "55P03").await;
-    run(&adder, "set lock_timeout = 0; set statement_timeout = '20ms'").await;
-    refusals(&adder, &calls(&add, "'[1]';'k'"), "57014").await;
-    run(&adder, "reset statement_timeout").await;
-    let waits_for = pid(&adder).await;
+    let producer = roles.client("producer").await;
+    run(&producer, "set lock_timeout = '20ms'").await;
+    refusals(&producer, &calls(&add, "'[1]';'k'"), "55P03").await;
+    run(&producer, "set lock_timeout = 0; set statement_timeout = '20ms'").await;
+    refusals(&producer, &calls(&add, "'[1]';'k'"), "57014").await;
+    run(&producer, "reset statement_timeout").await;
+    let waits_for = pid(&producer).await;
     let observer = roles.db.client().await;
     let cancel = async {
         wait_until_blocked(&observer, waits_for).await;
         run(&observer, &format!("select pg_cancel_backend({waits_for})")).await;
     };
     let call = format!("select {add}.add_job('t', job_key := 'k')");
-    let (error, ()) = tokio::join!(refusal(&adder, &call), cancel);
+    let (error, ()) = tokio::join!(refusal(&producer, &call), cancel);
     assert_eq!(error.code().code(), "57014");
     assert_tells_nothing(&error);
     run(&roles.owner, "rollback").await;
@@ -142,14 +142,14 @@ async fn time_limits_locks_and_mistakes_are_told_without_the_statement() {
         ("'t', flags := array['a', null]".to_owned(), "22023", "flag"),
         ("'t', job_key := 'x', job_key_mode := 'y'".to_owned(), "GWBKM", "job_key_mode"),
     ] {
-        let error = refusal(&adder, &format!("select {add}.add_job({arguments})")).await;
+        let error = refusal(&producer, &format!("select {add}.add_job({arguments})")).await;
         assert_eq!(error.code().code(), code, "{arguments}");
         assert!(error.message().contains(word) && error.hint().is_some(), "{error:?}");
         assert_tells_nothing(&error);
     }
     let twice = "row('t', null, null, null, null, 'a', null, null)";
     let call = format!("select {add}.add_jobs(array[{twice}, {twice}]::{add}.job_spec[])");
-    let error = refusal(&adder, &call).await;
+    let error = refusal(&producer, &call).await;
     assert!(error.message().contains("job key 'a'"), "{error:?}");
     assert_tells_nothing(&error);
 }
@@ -160,17 +160,20 @@ async fn strict_transactions_and_removals_are_told_without_the_statement() {
     let add = roles.add_schema().quoted();
     let grant = format!(
         "grant execute on function {add}.remove_job(text) to {}",
-        quoted(&format!("{}_adder", roles.prefix))
+        quoted(&format!("{}_producer", roles.prefix))
     );
     run(&roles.owner, &grant).await;
     run(&roles.owner, r#"select graphile_worker.add_job('t', '["secret"]', job_key := 'k')"#).await;
-    let adder = roles.client("adder").await;
+    let producer = roles.client("producer").await;
     for call in [format!("{add}.add_job('t', job_key := 'k')"), format!("{add}.remove_job('k')")] {
-        run(&adder, &format!("begin isolation level repeatable read; select count(*) from {add}.migrations"))
-            .await;
+        run(
+            &producer,
+            &format!("begin isolation level repeatable read; select count(*) from {add}.migrations"),
+        )
+        .await;
         run(&roles.owner, "update graphile_worker._private_jobs set priority = priority + 1").await;
-        refusals(&adder, &[format!("select {call}")], "40001").await;
-        run(&adder, "rollback").await;
+        refusals(&producer, &[format!("select {call}")], "40001").await;
+        run(&producer, "rollback").await;
     }
     assert_eq!(value(&roles.owner, "select count(*) from graphile_worker.jobs").await, "1");
 }

@@ -28,8 +28,8 @@ async fn assert_all_hidden(utils: &WorkerUtils) {
 async fn a_role_from_whom_all_rows_are_hidden_is_told_so() {
     let roles = Roles::new().await;
     run(&roles.owner, "select graphile_worker.add_job('t', queue_name := 'q')").await;
-    let login = roles.login("adder");
-    let utils = roles.utils("adder", Schema::default());
+    let login = roles.login("producer");
+    let utils = roles.utils("producer", Schema::default());
     // A plain grant.
     run(
         &roles.owner,
@@ -62,8 +62,8 @@ async fn a_role_that_may_read_all_data_is_told_too() {
         // Before PostgreSQL 14.
         return;
     }
-    run(&roles.owner, &format!("grant pg_read_all_data to {}", roles.login("adder"))).await;
-    assert_all_hidden(&roles.utils("adder", Schema::default())).await;
-    run(&roles.owner, &format!("alter role {} bypassrls", roles.login("adder"))).await;
-    assert_eq!(roles.utils("adder", Schema::default()).count_jobs().await.unwrap().total(), 0);
+    run(&roles.owner, &format!("grant pg_read_all_data to {}", roles.login("producer"))).await;
+    assert_all_hidden(&roles.utils("producer", Schema::default())).await;
+    run(&roles.owner, &format!("alter role {} bypassrls", roles.login("producer"))).await;
+    assert_eq!(roles.utils("producer", Schema::default()).count_jobs().await.unwrap().total(), 0);
 }

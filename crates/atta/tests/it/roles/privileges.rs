@@ -54,9 +54,9 @@ async fn no_role_has_a_privilege_that_it_does_not_need() {
     let roles = Roles::new().await;
     let add_schema = roles.add_schema();
     let expected = [
-        ("adder", "", "SELECT", "", "add_job add_jobs"),
+        ("producer", "", "SELECT", "", "add_job add_jobs"),
         ("worker", "DELETE INSERT SELECT UPDATE", "", "USAGE", ""),
-        ("looker", "SELECT", "", "", ""),
+        ("reader", "SELECT", "", "", ""),
     ];
     for (kind, tables, add_tables, sequences, functions) in expected {
         assert_eq!(on_tables(&roles, kind, "graphile_worker").await, tables, "{kind}");
@@ -76,7 +76,7 @@ async fn no_role_has_a_privilege_that_it_does_not_need() {
         );
         assert_eq!(value(&roles.owner, &is_plain).await, "true", "{kind}");
     }
-    // The one view that an adder sees says which revisions there are.
+    // The one view that a producer sees says which revisions there are.
     let seen = format!("select count(*) from {}.migrations", add_schema.quoted());
-    assert_eq!(value(&roles.client("adder").await, &seen).await, value(&roles.owner, &seen).await);
+    assert_eq!(value(&roles.client("producer").await, &seen).await, value(&roles.owner, &seen).await);
 }

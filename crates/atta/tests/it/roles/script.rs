@@ -19,7 +19,7 @@ const RIGHTS: &str = "select concat(
 async fn run_again_it_changes_nothing() {
     let roles = Roles::new().await;
     let before = value(&roles.owner, RIGHTS).await;
-    assert!(before.contains("_adder"), "{before}");
+    assert!(before.contains("_producer"), "{before}");
     roles.apply().await;
     assert_eq!(value(&roles.owner, RIGHTS).await, before);
 }
@@ -32,9 +32,9 @@ async fn names_that_need_quotes_are_quoted() {
     let roles = Roles::on(db, Schema::new(odd).unwrap(), prefix).await;
     roles.apply().await;
     let (jobs, add) = (roles.schema.quoted(), roles.add_schema().quoted());
-    run(&roles.client("adder").await, &format!("select {add}.add_job('t', job_key := 'k')")).await;
-    let looker = roles.client("looker").await;
-    assert_eq!(value(&looker, &format!("select count(*) from {jobs}._private_jobs")).await, "1");
+    run(&roles.client("producer").await, &format!("select {add}.add_job('t', job_key := 'k')")).await;
+    let reader = roles.client("reader").await;
+    assert_eq!(value(&reader, &format!("select count(*) from {jobs}._private_jobs")).await, "1");
     let worker = roles.client("worker").await;
     run(&worker, &format!("update {jobs}._private_jobs set priority = 1")).await;
     assert_eq!(refusal(&worker, &format!("truncate {jobs}._private_jobs")).await.code().code(), "42501");
@@ -92,13 +92,13 @@ async fn a_superuser_gives_the_functions_to_the_owner_of_the_tables() {
 #[tokio::test]
 async fn tables_that_came_later_are_given_by_the_next_run() {
     let roles = Roles::new().await;
-    run(&roles.owner, "drop table graphile_worker._atta_deaths").await;
+    run(&roles.owner, "drop table graphile_worker._atta_dead_workers").await;
     let mut owner = roles.db.client().await;
     atta::migrate(&mut owner, &Schema::default()).await.unwrap();
     let worker = roles.client("worker").await;
-    let write = "insert into graphile_worker._atta_deaths (worker_id) values ('w')";
+    let write = "insert into graphile_worker._atta_dead_workers (worker_id) values ('w')";
     assert_eq!(refusal(&worker, write).await.code().code(), "42501");
     roles.apply().await;
     run(&worker, write).await;
-    assert_eq!(value(&worker, "select count(*) from graphile_worker._atta_deaths").await, "1");
+    assert_eq!(value(&worker, "select count(*) from graphile_worker._atta_dead_workers").await, "1");
 }

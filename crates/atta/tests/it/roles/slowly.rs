@@ -35,13 +35,13 @@ async fn a_job_that_becomes_another_while_it_is_claimed_leaves_no_queue_locked()
         .define_raw_job("before", reports.task(|_| async {}))
         .define_raw_job("after", reports.task(|_| async {}));
     let worker = Running::start(options).await;
-    let adder = roles.db.client().await;
+    let producer = roles.db.client().await;
     // What it writes is due from now on.
-    run(&adder, "begin").await;
+    run(&producer, "begin").await;
     run(&roles.owner, "select graphile_worker.add_job('before', queue_name := 'line', job_key := 'k')").await;
     wait_for("the claim to nap", || async { (value(&roles.owner, NAPPING).await == "1").then_some(()) })
         .await;
-    run(&adder, "select graphile_worker.add_job('after', queue_name := 'line', job_key := 'k'); commit")
+    run(&producer, "select graphile_worker.add_job('after', queue_name := 'line', job_key := 'k'); commit")
         .await;
     assert_eq!(reports.next().await.task_identifier(), "after");
     for left in [JOBS, LOCKED_QUEUES] {

@@ -28,7 +28,7 @@ impl Roles {
         atta::migrate(&mut owner, &schema).await.expect("the schema is installed");
         let roles = Roles { db, owner, schema, prefix };
         roles.apply().await;
-        for kind in ["adder", "worker", "looker"] {
+        for kind in ["producer", "worker", "reader"] {
             let group = quoted(&format!("{}_{kind}", roles.prefix));
             let login = roles.login(kind);
             run(&roles.owner, &format!("create role {login} login in role {group}")).await;

@@ -84,11 +84,11 @@ async fn a_worker_buries_a_dead_one_with_the_rights_of_a_worker() {
     ledger.counted("both jobs to be done", JOBS, 0).await;
     heir.stop().await.unwrap();
     assert_eq!(ledger.count(LOCKED_JOBS).await + ledger.count(LOCKED_QUEUES).await, 0);
-    assert_eq!(value(&roles.owner, "select count(*) from graphile_worker._atta_deaths").await, "1");
+    assert_eq!(value(&roles.owner, "select count(*) from graphile_worker._atta_dead_workers").await, "1");
 }
 
 #[tokio::test]
-async fn a_worker_steers_and_cleans_up_with_the_rights_of_a_worker() {
+async fn a_worker_manages_jobs_and_cleans_up_with_the_rights_of_a_worker() {
     let roles = Roles::new().await;
     let utils = roles.utils("worker", Schema::default());
     let mut ids = Vec::new();

@@ -1,4 +1,4 @@
-//! Looking at everything, and steering jobs by id, from Rust.
+//! Reading everything, and managing jobs by id, from Rust.
 
 use atta::{JobFilter, JobSpecBuilder, JobState, WorkerStatus, WorkerUtils};
 use serde_json::json;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::output::time::{When, parse_when};
-use crate::output::{Failure, json_fault};
+use crate::output::{Failure, count_of, json_fault};
 
 /// The largest number of jobs in one transaction.
 const BATCH: usize = 5_000;
@@ -164,7 +164,7 @@ impl Lines {
             let read = read.map_err(|error| Failure::new(format!("can't read {}: {error}", self.name)))?;
             if read == 0 {
                 self.number -= 1;
-                return Ok(None);
+                return self.end();
             }
             if self.number < self.from_line {
                 continue;
@@ -178,6 +178,20 @@ impl Lines {
             if !text.trim().is_empty() {
                 return self.read(text).map(Some);
             }
+        }
+    }
+
+    /// An interrupted command may have added everything, and then names the line after the last one.
+    fn end<T>(&self) -> Result<Option<T>, Failure> {
+        match self.from_line > self.number + 1 {
+            true => Err(Failure::new(format!(
+                "there is no line {} in {}, which has {}",
+                self.from_line,
+                self.name,
+                count_of(self.number, "line")
+            ))
+            .with_hint("use the number that the interrupted command printed, and the same input")),
+            false => Ok(None),
         }
     }
 

@@ -6,7 +6,7 @@ use super::support::{Roles, assert_denied};
 use crate::sql_api::support::{run, value};
 
 #[tokio::test]
-async fn a_looker_sees_everything() {
+async fn a_reader_sees_everything() {
     let roles = Roles::new().await;
     run(
         &roles.owner,
@@ -16,13 +16,13 @@ async fn a_looker_sees_everything() {
          values ('w', 'h', 1, '1', '{t}', 1)",
     )
     .await;
-    let utils = roles.utils("looker", Schema::default());
+    let utils = roles.utils("reader", Schema::default());
     let jobs = utils.list_jobs(&JobFilter::default()).await.unwrap();
     assert_eq!((jobs.len(), jobs[0].payload::<serde_json::Value>().unwrap()["a"].as_i64()), (1, Some(1)));
     assert!(utils.get_job(jobs[0].id()).await.unwrap().is_some());
     assert_eq!(utils.count_jobs().await.unwrap().total(), 1);
     assert_eq!(utils.list_known_crontabs().await.unwrap().len(), 1);
-    let client = roles.client("looker").await;
+    let client = roles.client("reader").await;
     for relation in [
         "jobs",
         "_private_jobs",
@@ -36,18 +36,18 @@ async fn a_looker_sees_everything() {
         let count = value(&client, &format!("select count(*) from graphile_worker.{relation}")).await;
         assert_ne!(count, "0", "{relation}");
     }
-    let mut client = roles.client("looker").await;
+    let mut client = roles.client("reader").await;
     assert!(atta::migrate(&mut client, &Schema::default()).await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn a_looker_can_neither_write_nor_lock() {
+async fn a_reader_can_neither_write_nor_lock() {
     let roles = Roles::new().await;
     let add = roles.add_schema().quoted();
     run(&roles.owner, "select graphile_worker.add_job('t', job_key := 'k')").await;
-    let looker = roles.client("looker").await;
+    let reader = roles.client("reader").await;
     assert_denied(
-        &looker,
+        &reader,
         &[
             "insert into graphile_worker._private_tasks (identifier) values ('x')",
             "update graphile_worker._private_jobs set priority = 1",
@@ -77,10 +77,10 @@ async fn a_looker_can_neither_write_nor_lock() {
 }
 
 #[tokio::test]
-async fn a_worker_with_the_rights_of_a_looker_ends_with_a_hint() {
+async fn a_worker_with_the_rights_of_a_reader_ends_with_a_hint() {
     let roles = Roles::new().await;
     let options =
-        WorkerOptions::default().database_url(roles.url("looker")).define_raw_job("t", |_| async {});
+        WorkerOptions::default().database_url(roles.url("reader")).define_raw_job("t", |_| async {});
     let worker = options.init().await.unwrap();
     let error = worker.run().await.unwrap_err();
     assert!(error.is_config() && error.db_code() == Some("42501"), "{error:?}");

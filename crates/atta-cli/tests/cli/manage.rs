@@ -152,7 +152,7 @@ async fn a_living_worker_keeps_its_jobs_unless_forced() {
 }
 
 #[tokio::test]
-async fn nobody_steers_all_jobs_by_mistake() {
+async fn no_command_changes_all_jobs_by_mistake() {
     let place = Place::with_jobs().await;
     for command in ["complete", "fail", "retry", "remove", "unlock"] {
         let run = place.atta(&[command, "--yes"]);
@@ -170,7 +170,7 @@ async fn nobody_steers_all_jobs_by_mistake() {
 }
 
 #[tokio::test]
-async fn very_many_jobs_are_steered_in_batches() {
+async fn very_many_jobs_are_changed_in_batches() {
     let place = Place::new().await;
     let fill = "insert into graphile_worker._private_tasks (identifier) values ('many');
       insert into graphile_worker._private_jobs (task_id) select 1 from generate_series(1, 12000)";

@@ -1,5 +1,5 @@
 -- == the worker role: writes everything that a worker writes, and owns no table; and the reader role
-grant select on all tables in schema {schema} to {worker}, {looker};
+grant select on all tables in schema {schema} to {worker}, {reader};
 grant usage on all sequences in schema {schema} to {worker};
 grant execute on all functions in schema {schema} to {worker};
 
@@ -34,10 +34,10 @@ begin
         {worker_text}, {schema_text}, v_table.name, {worker_text}
       );
     end if;
-    if not exists (select from pg_policy where polrelid = v_table.oid and polname = {looker_text}) then
+    if not exists (select from pg_policy where polrelid = v_table.oid and polname = {reader_text}) then
       execute format(
         'create policy %I on %I.%I for select to %I using (true)',
-        {looker_text}, {schema_text}, v_table.name, {looker_text}
+        {reader_text}, {schema_text}, v_table.name, {reader_text}
       );
     end if;
   end loop;

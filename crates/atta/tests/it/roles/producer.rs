@@ -7,22 +7,22 @@ use super::support::{Roles, assert_denied, quoted};
 use crate::sql_api::support::{Listener, refusal, run, value};
 
 #[tokio::test]
-async fn an_adder_adds_by_graphile_s_names_and_arguments() {
+async fn a_producer_adds_by_graphile_s_names_and_arguments() {
     let roles = Roles::new().await;
     let add = roles.add_schema().quoted();
     let mut notices = Listener::on(&roles.db, "jobs:insert").await;
-    let adder = roles.client("adder").await;
+    let producer = roles.client("producer").await;
     let one = format!(
         "select id || ' ' || payload::text || ' ' || priority || ' ' || max_attempts || ' ' || (flags ->> 'x')
          from {add}.add_job('email', '{{\"to\":  1}}', queue_name := 'q', priority := 3, max_attempts := 2, flags := array['x'])"
     );
-    assert_eq!(value(&adder, &one).await, "1 {\"to\":  1} 3 2 true");
+    assert_eq!(value(&producer, &one).await, "1 {\"to\":  1} 3 2 true");
     let many = format!(
         "select string_agg(id || payload::text, ' ') from {add}.add_jobs(array[
            row('email', '[2]', 'q', null, null, 'k', null, null), row('other', null, null, null, null, null, null, null)
          ]::{add}.job_spec[])"
     );
-    assert_eq!(value(&adder, &many).await, "3[2] 2{}");
+    assert_eq!(value(&producer, &many).await, "3[2] 2{}");
     assert_eq!(notices.counts().await, [Some(1), Some(2)]);
     let stored =
         "select string_agg(concat_ws(' ', job.id, task.identifier, queue.queue_name, job.payload), ', ' order by job.id)
@@ -31,12 +31,12 @@ async fn an_adder_adds_by_graphile_s_names_and_arguments() {
          left join graphile_worker._private_job_queues as queue on queue.id = job.job_queue_id";
     assert_eq!(value(&roles.owner, stored).await, "1 email q {\"to\":  1}, 2 other {}, 3 email q [2]");
     let mistake =
-        refusal(&adder, &format!("select {add}.add_job('x', job_key := 'k', job_key_mode := 'y')")).await;
+        refusal(&producer, &format!("select {add}.add_job('x', job_key := 'k', job_key_mode := 'y')")).await;
     assert_eq!(mistake.code().code(), "GWBKM");
 }
 
 #[tokio::test]
-async fn an_adder_is_told_nothing_of_a_job_that_it_did_not_say_itself() {
+async fn a_producer_is_told_nothing_of_a_job_that_it_did_not_say_itself() {
     let roles = Roles::new().await;
     let add = roles.add_schema().quoted();
     run(
@@ -47,7 +47,7 @@ async fn an_adder_is_told_nothing_of_a_job_that_it_did_not_say_itself() {
          set last_error = 'secret', locked_at = now(), locked_by = 'secret' where key = 'deduped'",
     )
     .await;
-    let adder = roles.client("adder").await;
+    let producer = roles.client("producer").await;
     for call in [
         format!("{add}.add_job('t', '[1]', job_key := 'merged')"),
         format!(
@@ -58,7 +58,7 @@ async fn an_adder_is_told_nothing_of_a_job_that_it_did_not_say_itself() {
             "{add}.add_job('t', '3', job_key := 'deduped', job_key_mode := 'unsafe_dedupe', flags := array['mine'])"
         ),
     ] {
-        let told = value(&adder, &format!("select row_to_json(job) from {call} as job")).await;
+        let told = value(&producer, &format!("select row_to_json(job) from {call} as job")).await;
         assert!(told.contains("\"key\"") && !told.contains("secret"), "{told}");
     }
     let merged = "select payload from graphile_worker._private_jobs where key = 'merged'";
@@ -66,13 +66,13 @@ async fn an_adder_is_told_nothing_of_a_job_that_it_did_not_say_itself() {
 }
 
 #[tokio::test]
-async fn an_adder_can_do_nothing_else() {
+async fn a_producer_can_do_nothing_else() {
     let roles = Roles::new().await;
     let add = roles.add_schema().quoted();
     run(&roles.owner, "select graphile_worker.add_job('t', job_key := 'k')").await;
-    let adder = roles.client("adder").await;
+    let producer = roles.client("producer").await;
     assert_denied(
-        &adder,
+        &producer,
         &[
             "select payload from graphile_worker._private_jobs",
             "select id from graphile_worker.jobs",
@@ -123,13 +123,13 @@ async fn whoever_has_no_role_can_t_add_either() {
 }
 
 #[tokio::test]
-async fn what_an_adder_puts_into_its_search_path_is_not_run_as_the_owner() {
+async fn what_a_producer_puts_into_its_search_path_is_not_run_as_the_owner() {
     let roles = Roles::new().await;
-    let login = roles.login("adder");
+    let login = roles.login("producer");
     run(&roles.owner, &format!("create schema evil authorization {login}")).await;
-    let adder = roles.client("adder").await;
+    let producer = roles.client("producer").await;
     run(
-        &adder,
+        &producer,
         "create function evil.now() returns timestamptz language plpgsql as
            $$ begin raise exception 'ran as %', current_user; end $$;
          create function evil.coalesce_() returns int language sql as 'select 1';
@@ -140,7 +140,7 @@ async fn what_an_adder_puts_into_its_search_path_is_not_run_as_the_owner() {
     )
     .await;
     let add = roles.add_schema().quoted();
-    run(&adder, &format!("select {add}.add_job('t'); select {add}.add_job('t', job_key := 'k')")).await;
+    run(&producer, &format!("select {add}.add_job('t'); select {add}.add_job('t', job_key := 'k')")).await;
     // So that is how it would go. Our own functions name the schema of everything that they call.
     run(&roles.owner, "grant usage on schema evil to public; set search_path = evil, pg_catalog").await;
     let hijacked = refusal(&roles.owner, "select now()").await;
@@ -154,21 +154,21 @@ async fn removing_by_key_can_be_granted_besides() {
     let add = roles.add_schema().quoted();
     let grant = format!(
         "grant execute on function {add}.remove_job(text) to {}",
-        quoted(&format!("{}_adder", roles.prefix))
+        quoted(&format!("{}_producer", roles.prefix))
     );
     run(&roles.owner, &grant).await;
     roles.apply().await;
-    let adder = roles.client("adder").await;
-    run(&adder, &format!("select {add}.add_job('t', '1', job_key := 'k')")).await;
-    assert_eq!(value(&adder, &format!("select (job).id from {add}.remove_job('k') as job")).await, "1");
-    assert_eq!(value(&adder, &format!("select {add}.remove_job('k') is null")).await, "true");
+    let producer = roles.client("producer").await;
+    run(&producer, &format!("select {add}.add_job('t', '1', job_key := 'k')")).await;
+    assert_eq!(value(&producer, &format!("select (job).id from {add}.remove_job('k') as job")).await, "1");
+    assert_eq!(value(&producer, &format!("select {add}.remove_job('k') is null")).await, "true");
     assert_eq!(value(&roles.owner, "select count(*) from graphile_worker.jobs").await, "0");
 }
 
 #[tokio::test]
-async fn the_library_adds_with_the_rights_of_an_adder() {
+async fn the_library_adds_with_the_rights_of_a_producer() {
     let roles = Roles::new().await;
-    let utils = roles.utils("adder", roles.add_schema());
+    let utils = roles.utils("producer", roles.add_schema());
     let job = utils
         .add_raw_job("email", json!({ "to": 1 }), JobSpecBuilder::new().queue_name("q").job_key("k"))
         .await
@@ -178,7 +178,7 @@ async fn the_library_adds_with_the_rights_of_an_adder() {
     assert_eq!(utils.add_raw_job("email", 2, deduped).await.unwrap().id(), job.id());
 
     let job_of = |n: usize| RawJobSpec::new("many", n, JobSpec::default()).unwrap();
-    // More than enough for a COPY, which an adder can't do.
+    // More than enough for a COPY, which a producer can't do.
     for count in [3, 100] {
         let jobs: Vec<RawJobSpec> = (0..count).map(job_of).collect();
         let added = utils.add_raw_jobs(&jobs).await.unwrap();
@@ -186,13 +186,13 @@ async fn the_library_adds_with_the_rights_of_an_adder() {
         assert_eq!((added[1].task_identifier(), added[1].payload::<usize>().unwrap()), ("many", 1));
         assert_eq!(utils.insert_raw_jobs(&jobs).await.unwrap(), count);
     }
-    let mut client = roles.client("adder").await;
+    let mut client = roles.client("producer").await;
     let mut transaction = client.transaction().await.unwrap();
     utils.add_raw_job_in(&mut transaction, "gone", 1, JobSpec::default()).await.unwrap();
     transaction.rollback().await.unwrap();
     assert_eq!(value(&roles.owner, "select count(*) from graphile_worker.jobs").await, "207");
 
-    let error = roles.utils("adder", roles.schema.clone()).add_raw_job("t", 1, JobSpec::default()).await;
+    let error = roles.utils("producer", roles.schema.clone()).add_raw_job("t", 1, JobSpec::default()).await;
     let error = error.unwrap_err();
     assert!(error.is_config() && error.db_code() == Some("42501"), "{error:?}");
     assert!(error.hint().unwrap().contains("atta migrate --print-roles"), "{error}");

@@ -158,11 +158,11 @@ from {schema}.migrations as migration;
 
 revoke all on schema {add_schema} from public;
 revoke all on all functions in schema {add_schema} from public;
-grant usage on schema {add_schema} to {adder};
-grant select on {add_schema}.migrations to {adder};
+grant usage on schema {add_schema} to {producer};
+grant select on {add_schema}.migrations to {producer};
 grant execute on function {add_schema}.add_job(
   text, json, text, timestamptz, integer, text, integer, text[], text
-) to {adder};
-grant execute on function {add_schema}.add_jobs({add_schema}.job_spec[], boolean) to {adder};
+) to {producer};
+grant execute on function {add_schema}.add_jobs({add_schema}.job_spec[], boolean) to {producer};
 
 commit;

@@ -29,7 +29,7 @@ pub(super) enum Mode {
     Watching,
 }
 
-pub(super) struct Crew {
+pub(super) struct Generations {
     settings: Settings,
     database: Database,
     mode: Mode,
@@ -41,9 +41,9 @@ pub(super) struct Crew {
     is_waiting: bool,
 }
 
-impl Crew {
-    pub(super) fn new(settings: Settings, database: Database, mode: Mode) -> Crew {
-        Crew {
+impl Generations {
+    pub(super) fn new(settings: Settings, database: Database, mode: Mode) -> Generations {
+        Generations {
             settings,
             database,
             mode,

@@ -22,12 +22,12 @@ const STALLED: Duration = Duration::from_secs(60);
 
 /// Running workers. They outlive a measurement that was interrupted, so that they can still shut down properly.
 #[derive(Default)]
-pub(super) struct Crew {
+pub(super) struct Fleet {
     handles: Vec<WorkerHandle>,
     running: JoinSet<atta::Result<()>>,
 }
 
-impl Crew {
+impl Fleet {
     pub(super) fn start(&mut self, workers: Vec<Worker>) {
         for worker in workers {
             self.handles.push(worker.handle());

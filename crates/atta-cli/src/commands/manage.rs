@@ -28,19 +28,19 @@ pub(crate) struct Selection {
     #[arg(value_name = "ID", value_parser = whole_number::<i64>)]
     ids: Vec<i64>,
 
-    /// All jobs that this can be done to
+    /// All jobs that the command can change
     #[arg(long, help_heading = "Which jobs")]
     all: bool,
 
-    /// At most so many of those that the filter finds, the oldest first
+    /// Maximum number of matching jobs to change, oldest first
     #[arg(long, value_name = "N", help_heading = "Which jobs")]
     limit: Option<usize>,
 
-    /// Don't ask
+    /// Don't ask for confirmation
     #[arg(short, long)]
     yes: bool,
 
-    /// Say what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
@@ -51,19 +51,19 @@ pub(crate) struct Selection {
 
 /// Delete jobs as if they had succeeded
 ///
-/// Jobs that a worker is at are left alone.
+/// Running jobs are skipped.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Complete {
     #[command(flatten)]
     selection: Selection,
 }
 
-/// Make jobs fail for good, so that they are not tried again
+/// Fail jobs permanently, so that they are not retried
 ///
-/// They stay in the database; atta retry brings them back. Jobs that a worker is at are left alone.
+/// The jobs stay in the database, and `atta retry` runs them again. Running jobs are skipped.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Fail {
-    /// Why: becomes the jobs' last error
+    /// Reason, which becomes the last error of the jobs
     #[arg(long, value_name = "TEXT", default_value = "failed by hand")]
     reason: String,
 
@@ -71,15 +71,15 @@ pub(crate) struct Fail {
     selection: Selection,
 }
 
-/// Change when jobs run, how urgently, and how often they are tried
+/// Change the time, the priority or the attempts of jobs
 ///
-/// Jobs that a worker is at are left alone.
+/// Running jobs are skipped.
 #[derive(Debug, ClapArgs)]
 #[command(group(
     ArgGroup::new("change").args(["run_at", "priority", "attempts", "max_attempts"]).required(true).multiple(true)
 ))]
 pub(crate) struct Reschedule {
-    /// Not before then: a time (RFC 3339), or from now on (30s, 5m, 2h, 1d, 1w)
+    /// Earliest time to run: a time (RFC 3339), or a duration from now (30s, 5m, 2h, 1d, 1w)
     #[arg(long, value_name = "TIME", value_parser = parse_when)]
     run_at: Option<When>,
 
@@ -87,11 +87,11 @@ pub(crate) struct Reschedule {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i16>,
 
-    /// How often it was tried already
+    /// Number of attempts so far
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i16).range(0..))]
     attempts: Option<i16>,
 
-    /// How often it may be tried
+    /// Maximum number of attempts
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i16).range(1..))]
     max_attempts: Option<i16>,
 
@@ -99,9 +99,10 @@ pub(crate) struct Reschedule {
     selection: Selection,
 }
 
-/// Run jobs again at once, with all their attempts
+/// Run jobs again now, with all their attempts
 ///
-/// By a filter without --state: those that have failed, for good or not. Jobs that a worker is at are left alone.
+/// A filter without --state matches failed jobs: those that wait for a retry, and those that failed permanently.
+/// Running jobs are skipped.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Retry {
     #[command(flatten)]
@@ -110,20 +111,21 @@ pub(crate) struct Retry {
 
 /// Delete jobs
 ///
-/// Jobs that a worker is at are left alone; but with --key, such a job is not tried again, and its key is free.
+/// Running jobs are skipped. With --key, a running job is not retried after it fails, and its key becomes free.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Remove {
     #[command(flatten)]
     selection: Selection,
 }
 
-/// Take jobs away from workers that are gone
+/// Unlock jobs of workers that no longer exist
 ///
-/// Workers of atta that die are found out by the others within half a minute. This is for all others' locks, which would
-/// last four hours: with --worker ID, all that it has, its queues too. A job whose worker is in truth alive runs twice.
+/// The jobs of dead workers of atta are recovered automatically, within half a minute by default. The locks of other
+/// workers, such as Node's, last four hours; this command removes them. With --worker ID it unlocks all jobs and queues
+/// of that worker. If the worker is still alive, its jobs run twice.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Unlock {
-    /// Also from workers of atta that are alive
+    /// Also unlock jobs of workers of atta that are alive
     #[arg(long)]
     force: bool,
 
@@ -142,11 +144,11 @@ enum Action {
 }
 
 pub(crate) async fn complete(args: Complete, connection: &Connection) -> Result<(), Failure> {
-    steer(Action::Complete, args.selection, connection).await
+    manage(Action::Complete, args.selection, connection).await
 }
 
 pub(crate) async fn fail(args: Fail, connection: &Connection) -> Result<(), Failure> {
-    steer(Action::Fail(args.reason), args.selection, connection).await
+    manage(Action::Fail(args.reason), args.selection, connection).await
 }
 
 pub(crate) async fn reschedule(args: Reschedule, connection: &Connection) -> Result<(), Failure> {
@@ -160,18 +162,18 @@ pub(crate) async fn reschedule(args: Reschedule, connection: &Connection) -> Res
         attempts: args.attempts,
         max_attempts: args.max_attempts,
     };
-    steer(Action::Reschedule(options), args.selection, connection).await
+    manage(Action::Reschedule(options), args.selection, connection).await
 }
 
 pub(crate) async fn retry(args: Retry, connection: &Connection) -> Result<(), Failure> {
-    steer(Action::Retry, args.selection, connection).await
+    manage(Action::Retry, args.selection, connection).await
 }
 
 pub(crate) async fn remove(args: Remove, connection: &Connection) -> Result<(), Failure> {
     check(&Action::Remove, &args.selection)?;
     match args.selection.filter.only_key() {
         Some(key) => remove_by_key(key, &args.selection, connection).await,
-        None => steer(Action::Remove, args.selection, connection).await,
+        None => manage(Action::Remove, args.selection, connection).await,
     }
 }
 
@@ -180,7 +182,7 @@ pub(crate) async fn unlock(args: Unlock, connection: &Connection) -> Result<(), 
     check(&action, &args.selection)?;
     match args.selection.filter.only_worker() {
         Some(worker) => unlock_worker(worker, args.force, &args.selection, connection).await,
-        None => steer(action, args.selection, connection).await,
+        None => manage(action, args.selection, connection).await,
     }
 }
 
@@ -207,7 +209,7 @@ impl Action {
     }
 }
 
-async fn steer(action: Action, selection: Selection, connection: &Connection) -> Result<(), Failure> {
+async fn manage(action: Action, selection: Selection, connection: &Connection) -> Result<(), Failure> {
     check(&action, &selection)?;
     let utils = open(connection).await?;
     let mut chosen = choose::choose(&utils, &action, &selection).await?;
