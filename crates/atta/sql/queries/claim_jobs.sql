@@ -6,8 +6,8 @@
 -- read by their place.
 -- $10 how many jobs with flags of each task and priority are read at the most: those that are forbidden stay there, and a
 -- claim that reads all of them takes as long as there are many.
--- $11 whether to look ahead. If all jobs that it takes are of one task and priority, without queues and flags, and as many as
--- were wanted, each row has the run_at and id of the last of them, and, if it looks ahead, of the last of as many jobs that
+-- $11 whether to look ahead. If all jobs are of one task and priority, without queues and flags, and it takes as many as were
+-- wanted, each row has the run_at and id of the last of them, and, if it looks ahead, of the last of as many jobs that
 -- follow. The next claims are then made by claim_level.sql, two at a time, each with jobs of its own.
 -- Locks the queues and jobs that it takes and skips those that are locked; never waits.
 -- Jobs without a queue: goes from priority to priority along _atta_jobs_task_index and _atta_jobs_flagged_index, and reads the
@@ -403,7 +403,9 @@ with recursive task as materialized (
   select taken.run_at, taken.id
   from taken
   where exists (select from single)
-    and (select pg_catalog.count(*) = $5::bigint and pg_catalog.count(taken.queue_id) = 0 from taken)
+    -- claim_level.sql takes nothing while there are jobs in queues.
+    and not exists (select from near)
+    and (select pg_catalog.count(*) = $5::bigint from taken)
   order by taken.run_at desc, taken.id desc
   limit 1
 ), ahead as materialized (
