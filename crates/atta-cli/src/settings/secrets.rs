@@ -4,7 +4,7 @@
 pub(crate) fn without_secrets(text: &str) -> String {
     if let Some((scheme, rest)) = text.split_once("://") {
         let (place, parameters) = match rest.split_once('?') {
-            // What looks like the start of the parameters may be part of the password.
+            // A question mark in the password looks like the start of the parameters.
             Some((place, parameters))
                 if !place.contains('@') && parameters.contains('@') && has_password(place) =>
             {

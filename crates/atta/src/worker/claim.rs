@@ -56,7 +56,8 @@ pub(crate) struct Level {
     pub(crate) priority: i16,
     /// Those up to here were claimed. None: a claim reads them from the start.
     pub(crate) position: Option<Position>,
-    /// So many jobs after the position end here. A claim of those can be under way together with one of what follows.
+    /// A later position, and the number of jobs between the two. One claim can take these jobs while another takes the
+    /// jobs behind them.
     pub(crate) ahead: Option<(Position, usize)>,
 }
 

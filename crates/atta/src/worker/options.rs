@@ -134,7 +134,7 @@ impl WorkerOptions {
     }
 
     /// How many connections the pool for tasks and [`WorkerUtils`] may open. At least 2; default: 10. The worker itself
-    /// has up to ten more: five that claim, two that release, and one each for heartbeats, for polls and for LISTEN; and five
+    /// has up to eleven more: six that claim, two that release, and one each for heartbeats, for polls and for LISTEN; and five
     /// for when statements are stuck.
     pub fn max_pg_conn(mut self, count: usize) -> WorkerOptions {
         self.max_pg_conn = count;

@@ -1,7 +1,7 @@
 //! Parses the text of a connection string into keys and values. Which keys exist is not known here.
 //!
-//! No message repeats a part of the text except for the names of keys: what looks like a port may be half of a
-//! password.
+//! No message repeats a part of the text except for the names of keys: the part that was read as a port may be half of
+//! a password.
 
 use crate::{Error, Result};
 

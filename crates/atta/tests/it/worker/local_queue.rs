@@ -48,7 +48,7 @@ async fn what_waits_too_long_is_given_back_with_its_attempt() {
             refetch_delay: Some(RefetchDelay {
                 duration: Duration::from_secs(1800),
                 threshold: 100,
-                // So many hints would end the pause that they do not come.
+                // More notifications than will come, so that none ends the pause.
                 max_abort_threshold: Some(1_000_000_000),
             }),
             ..config
