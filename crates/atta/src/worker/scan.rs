@@ -356,9 +356,12 @@ impl Scan {
         let from_start = self.may_start(kind, now);
         let rest = std::mem::take(&mut self.rest_gaps);
         let gaps = if std::mem::take(&mut self.has_gaps) { self.gaps() } else { rest };
+        // What the last pick of this kind did not read because of its limit, if this one goes further.
+        let limit = self.limited_to[kind as usize];
+        let was_limited = |key: &LevelKey| limit < before && key.priority >= limit.0;
         let (mut levels, mut uses_position) = (Vec::new(), false);
         for (key, level) in &mut self.levels {
-            let is_asked = from_start || level.is_asked();
+            let is_asked = from_start || level.is_asked() || was_limited(key);
             if key.kind != kind || !is_asked || key.priority > before.0 {
                 continue;
             }
@@ -406,6 +409,12 @@ impl Scan {
                 level.known_to = None;
                 let reached = last.map(|last| Position::a_little_before(last.1));
                 let looked = seen.now.map(Position::a_little_before);
+                // A limited pick has read its last priority only as far as its limit.
+                let is_limited = asked.key.priority == request.before.0;
+                let looked = looked.map(|looked| match is_limited {
+                    true => looked.min(Position::before(request.before)),
+                    false => looked,
+                });
                 level.position =
                     level.position.max(asked.after).max(reached.max(looked).unwrap_or(Position::START));
             }

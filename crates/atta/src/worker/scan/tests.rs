@@ -162,6 +162,39 @@ fn a_limit_is_what_is_known_until_it_is_lifted() {
     assert_eq!(scan.known_to(), EVERYTHING);
 }
 
+/// A search for levels tells the time, but a limited pick has not read as far as that.
+#[test]
+fn the_position_of_a_limited_pick_is_not_behind_its_limit() {
+    let mut scan = scan_of(&[0]);
+    scan.hint();
+    let request = scan.send(Instant::now(), 10, at(0, 10, 7));
+    let seen = Seen { levels: vec![(0, None)], now: Some(time(5000)), took: 100 * MS, ..Seen::default() };
+    scan.on_seen(2, &request, seen);
+    assert_eq!(scan.known_to(), at(0, 10, 7));
+    scan.ask_beyond_limit();
+    let request = scan.send(Instant::now(), 10, EVERYTHING);
+    assert_eq!(priorities(&request), [0]);
+    assert!(request.levels[0].after <= Position::before(at(0, 10, 7)), "{request:?}");
+}
+
+/// The job of one level that lies behind the limit is not forgotten when the pick of another level has no limit.
+#[test]
+fn a_pick_that_goes_further_than_the_last_asks_for_all_that_was_behind_the_limit() {
+    let mut scan = Scan::new(true);
+    scan.set_tasks(&["a".into(), "b".into()]);
+    let request = scan.send(Instant::now(), 10, EVERYTHING);
+    let found = vec![level(Kind::Plain, 0, "a"), level(Kind::Plain, 0, "b")];
+    scan.on_seen(1, &request, Seen { found, ..Seen::default() });
+    let request = scan.send(Instant::now(), 2, at(0, 10, 7));
+    // Level a has no more before the limit; of level b there may be more.
+    let levels = vec![(0, None), (1, Some(at(0, 5, 1)))];
+    scan.on_seen(2, &request, Seen { levels, took: 100 * MS, ..Seen::default() });
+    assert_eq!(scan.known_to(), at(0, 5, 1));
+    let request = scan.send(Instant::now(), 2, EVERYTHING);
+    assert!(!request.from_start, "the last one took too long for that");
+    assert_eq!(request.levels.len(), 2, "{request:?}");
+}
+
 #[test]
 fn the_more_urgent_kind_goes_first() {
     let mut scan = scan_of(&[0]);
