@@ -1,136 +1,90 @@
 //! Facts of a certificate that rustls does not expose: its common names, its key, and the hash of its signature.
-//!
-//! A certificate is DER: elements with a tag, a length and a content. A part that can't be read is treated as absent.
 
 use ring::digest;
+use x509_cert::AlgorithmIdentifier;
+use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::der::asn1::{Any, ObjectIdentifier};
+use x509_cert::der::{Decode, Encode, Tag, TagNumber, Tagged};
+use x509_cert::name::Name;
 
 /// Facts of a certificate.
-pub(super) struct Facts<'a> {
+pub(super) struct Facts {
     /// The server's name in old certificates.
-    pub(super) common_names: Vec<&'a str>,
+    pub(super) common_names: Vec<String>,
     /// Whether it has subject alternative names, which contain the server's names in all other certificates.
     pub(super) has_alternative_names: bool,
-    /// The public key, with its algorithm.
-    pub(super) key: &'a [u8],
-    signature: Option<Element<'a>>,
+    /// The public key, with its algorithm, in DER.
+    pub(super) key: Vec<u8>,
+    signature_algorithm: AlgorithmIdentifier,
 }
 
-#[derive(Clone, Copy)]
-struct Element<'a> {
-    tag: u8,
-    content: &'a [u8],
-    /// Including tag and length.
-    whole: &'a [u8],
-}
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+const ALTERNATIVE_NAMES: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
 
-const OBJECT_IDENTIFIER: u8 = 0x06;
-/// Explicit tags 0 and 3.
-const FIELD_0: u8 = 0xa0;
-const FIELD_3: u8 = 0xa3;
+const MD5_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.4");
+const SHA_1_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.5");
+const RSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
+const SHA_256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.11");
+const SHA_384_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.12");
+const SHA_512_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.13");
+const ECDSA_WITH_SHA_1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.1");
+const ECDSA_WITH_SHA_256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2");
+const ECDSA_WITH_SHA_384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3");
+const ECDSA_WITH_SHA_512: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4");
+const SHA_256: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.1");
+const SHA_384: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.2");
+const SHA_512: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.3");
 
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
-/// The prefix of PKCS #1 identifiers; one more byte selects the algorithm.
-const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
-const ECDSA_SHA_1: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01];
-const ECDSA_SHA_2: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03];
-const SHA_2: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02];
-
-impl<'a> Facts<'a> {
-    pub(super) fn read(certificate: &'a [u8]) -> Option<Facts<'a>> {
-        let mut parts = elements(elements(certificate).next()?.content);
-        let (body, signature) = (parts.next()?, parts.next());
-        let mut fields = elements(body.content).peekable();
-        // The version, which certificates of version 1 leave out.
-        fields.next_if(|field| field.tag == FIELD_0);
-        // Serial number, algorithm, issuer and validity come before these two.
-        let (subject, key) = (fields.nth(4)?, fields.next()?);
-        let extensions = fields.find(|field| field.tag == FIELD_3);
+impl Facts {
+    /// None if it is not a certificate. `Raw` also reads serial numbers that are longer than the standard allows; such
+    /// certificates are in use.
+    pub(super) fn read(certificate: &[u8]) -> Option<Facts> {
+        let certificate = CertificateInner::<Raw>::from_der(certificate).ok()?;
+        let body = certificate.tbs_certificate();
+        let mut extensions = body.extensions().into_iter().flatten();
         Some(Facts {
-            common_names: common_names(subject).collect(),
-            has_alternative_names: extensions.is_some_and(|list| has_alternative_names(list)),
-            key: key.whole,
-            signature,
+            common_names: common_names(body.subject()),
+            has_alternative_names: extensions.any(|extension| extension.extn_id == ALTERNATIVE_NAMES),
+            key: body.subject_public_key_info().to_der().ok()?,
+            signature_algorithm: certificate.signature_algorithm().clone(),
         })
     }
 
     /// The hash for `tls-server-end-point` (RFC 5929): that of the signature, or SHA-256 instead of hashes that are too
     /// weak. None if the signature has no such hash, as with Ed25519.
     pub(super) fn binding_hash(&self) -> Option<&'static digest::Algorithm> {
-        let mut parts = elements(self.signature?.content);
-        let algorithm = parts.next().filter(|part| part.tag == OBJECT_IDENTIFIER)?.content;
-        let (last, family) = algorithm.split_last()?;
-        match (family, *last) {
-            (RSA, 4 | 5 | 11) => Some(&digest::SHA256),
-            (RSA, 12) => Some(&digest::SHA384),
-            (RSA, 13) => Some(&digest::SHA512),
-            (RSA, 10) => pss_hash(parts.next()),
-            (ECDSA_SHA_2, 2) => Some(&digest::SHA256),
-            (ECDSA_SHA_2, 3) => Some(&digest::SHA384),
-            (ECDSA_SHA_2, 4) => Some(&digest::SHA512),
-            _ if algorithm == ECDSA_SHA_1 => Some(&digest::SHA256),
+        match self.signature_algorithm.oid {
+            MD5_WITH_RSA | SHA_1_WITH_RSA | ECDSA_WITH_SHA_1 => Some(&digest::SHA256),
+            SHA_256_WITH_RSA | ECDSA_WITH_SHA_256 => Some(&digest::SHA256),
+            SHA_384_WITH_RSA | ECDSA_WITH_SHA_384 => Some(&digest::SHA384),
+            SHA_512_WITH_RSA | ECDSA_WITH_SHA_512 => Some(&digest::SHA512),
+            RSA_PSS => pss_hash(self.signature_algorithm.parameters.as_ref()?),
             _ => None,
         }
     }
 }
 
-/// PSS names its hash in its parameters; the default is SHA-1.
-fn pss_hash(parameters: Option<Element<'_>>) -> Option<&'static digest::Algorithm> {
-    let Some(hash) = elements(parameters?.content).find(|field| field.tag == FIELD_0) else {
+/// PSS names its hash in the first of its parameters; the default is SHA-1.
+fn pss_hash(parameters: &Any) -> Option<&'static digest::Algorithm> {
+    const HASH: Tag = Tag::ContextSpecific { constructed: true, number: TagNumber(0) };
+    let fields: Vec<Any> = parameters.decode_as().ok()?;
+    let Some(hash) = fields.iter().find(|field| field.tag() == HASH) else {
         return Some(&digest::SHA256);
     };
-    let name = elements(elements(hash.content).next()?.content).next()?.content;
-    match name.strip_prefix(SHA_2) {
-        Some([1]) => Some(&digest::SHA256),
-        Some([2]) => Some(&digest::SHA384),
-        Some([3]) => Some(&digest::SHA512),
+    match AlgorithmIdentifier::from_der(hash.value()).ok()?.oid {
+        SHA_256 => Some(&digest::SHA256),
+        SHA_384 => Some(&digest::SHA384),
+        SHA_512 => Some(&digest::SHA512),
         _ => None,
     }
 }
 
-/// A name is a sequence of sets of pairs.
-fn common_names(subject: Element<'_>) -> impl Iterator<Item = &str> {
-    elements(subject.content).flat_map(|set| elements(set.content)).filter_map(|pair| {
-        let mut parts = elements(pair.content);
-        let (kind, value) = (parts.next()?, parts.next()?);
+fn common_names(subject: &Name) -> Vec<String> {
+    let names = subject.iter().filter(|attribute| attribute.oid == COMMON_NAME).filter_map(|attribute| {
         // With a NUL in its name, a certificate for one host could pass for another's.
-        let name = str::from_utf8(value.content).ok().filter(|name| !name.contains('\0'))?;
-        (kind.content == COMMON_NAME).then_some(name)
-    })
-}
-
-fn has_alternative_names(extensions: Element<'_>) -> bool {
-    elements(extensions.content)
-        .flat_map(|list| elements(list.content))
-        .filter_map(|extension| elements(extension.content).next())
-        .any(|kind| kind.content == ALTERNATIVE_NAMES)
-}
-
-/// The elements in order, up to the first that is invalid.
-fn elements(mut bytes: &[u8]) -> impl Iterator<Item = Element<'_>> {
-    std::iter::from_fn(move || {
-        let element = first_element(bytes)?;
-        bytes = &bytes[element.whole.len()..];
-        Some(element)
-    })
-}
-
-fn first_element(bytes: &[u8]) -> Option<Element<'_>> {
-    let (tag, length) = (*bytes.first()?, *bytes.get(1)?);
-    let (start, length) = match length {
-        0..=0x7f => (2, usize::from(length)),
-        _ => {
-            // The length of a certificate always fits into four bytes, and is never indefinite.
-            let count = usize::from(length & 0x7f);
-            if !(1..=4).contains(&count) {
-                return None;
-            }
-            let digits = bytes.get(2..2 + count)?;
-            (2 + count, digits.iter().fold(0, |sum, digit| sum * 256 + usize::from(*digit)))
-        }
-    };
-    let end = start.checked_add(length)?;
-    Some(Element { tag, content: bytes.get(start..end)?, whole: bytes.get(..end)? })
+        str::from_utf8(attribute.value.value()).ok().filter(|name| !name.contains('\0'))
+    });
+    names.map(str::to_owned).collect()
 }
 
 /// Whether a common name matches a host: equal except for case, or `*.` followed by the host without its first label.
@@ -152,6 +106,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use rcgen::{CertificateParams, DnType, KeyPair};
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
 
     fn certificate(names: &[&str], common_name: &str) -> rcgen::Certificate {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -164,7 +120,7 @@ mod tests {
     fn facts_are_read_from_a_real_certificate() {
         let certificate = certificate(&["db.example"], "Grüße.example");
         let facts = Facts::read(certificate.der()).unwrap();
-        assert!(facts.common_names.contains(&"Grüße.example"), "{:?}", facts.common_names);
+        assert!(facts.common_names.iter().any(|name| name == "Grüße.example"), "{:?}", facts.common_names);
         assert!(facts.has_alternative_names);
         assert_eq!(facts.binding_hash(), Some(&digest::SHA256));
         assert_eq!(facts.key[0], 0x30, "a key is a sequence");
@@ -174,7 +130,19 @@ mod tests {
     fn a_certificate_may_have_a_common_name_only() {
         let certificate = certificate(&[], "db.example");
         let facts = Facts::read(certificate.der()).unwrap();
-        assert!(facts.common_names.contains(&"db.example") && !facts.has_alternative_names);
+        assert!(facts.common_names.iter().any(|name| name == "db.example") && !facts.has_alternative_names);
+    }
+
+    /// Made by `openssl x509 -req -signkey … -sha384 -sigopt rsa_padding_mode:pss`, without extensions.
+    #[test]
+    fn a_certificate_of_version_1_with_a_pss_signature_is_read() {
+        let certificate = CertificateDer::from_pem_slice(include_bytes!("version_1.pem")).unwrap();
+        let facts = Facts::read(&certificate).unwrap();
+        assert_eq!(facts.common_names, ["old.example"]);
+        assert!(!facts.has_alternative_names);
+        assert_eq!(facts.binding_hash(), Some(&digest::SHA384));
+        let is_part = certificate.windows(facts.key.len()).any(|part| part == facts.key);
+        assert!(is_part, "the key is as the certificate has it");
     }
 
     #[test]

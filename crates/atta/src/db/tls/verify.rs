@@ -122,7 +122,7 @@ impl ServerCertVerifier for Verifier {
         match (&self.chains, Facts::read(certificate)) {
             // rustls can't read certificates of version 1. They are accepted when no certificate is checked.
             (None, Some(facts)) => {
-                let key = SubjectPublicKeyInfoDer::from(facts.key);
+                let key = SubjectPublicKeyInfoDer::from(facts.key.as_slice());
                 verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
             }
             _ => verify_tls13_signature(message, certificate, signature, algorithms),
