@@ -217,7 +217,5 @@ fn no_answer(doing: &str, limit: Duration) -> Error {
 
 /// The machine's name, for people who read the table.
 fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .or_else(|_| std::fs::read_to_string("/etc/hostname"));
-    name.ok().map(|name| name.trim().to_owned()).unwrap_or_else(|| "unknown".into())
+    whoami::hostname().unwrap_or_else(|_| "unknown".into())
 }
