@@ -8,8 +8,8 @@
 //! process that waits for us to end, however we end, and then stops the cluster and removes the folder.
 
 mod binaries;
-mod guard;
 mod postmaster;
+mod process;
 mod standby;
 mod user;
 
@@ -19,11 +19,11 @@ use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 pub use binaries::Binaries;
-use guard::Guard;
 use postmaster::Postmaster;
+pub use process::{Guard, OwnedChild};
 use user::ServerUser;
 pub use user::{can_reach, give_to_server, run_unprivileged};
 
@@ -52,6 +52,13 @@ const THROW_AWAY: &[&str] = &[
     "log_lock_waits=on",
 ];
 
+/// The script of a temporary cluster's guard. Its arguments are pg_ctl and the folder.
+const CLEAN_UP: &str = r#"
+read -r _
+"$1" -D "$2/data" stop -m immediate -w -t 30 >/dev/null 2>&1
+rm -rf -- "$2"
+"#;
+
 /// A cluster that stays.
 #[derive(Clone, Debug)]
 pub struct Kept<'a> {
@@ -77,13 +84,18 @@ impl Cluster {
         settings: &[&str],
         files: &[(&str, &str)],
     ) -> Result<Cluster, Error> {
-        let folder = temporary_folder();
-        let mut cluster = Cluster::made(binaries, &folder, None)?;
-        cluster.guard = Some(Guard::over(&cluster.pg_ctl(), &folder, cluster.user.as_ref())?);
+        let mut cluster = Cluster::made_temporary(binaries)?;
         for (name, text) in files {
             cluster.put(name, text)?;
         }
         cluster.launch(&[THROW_AWAY, settings].concat(), None)?;
+        Ok(cluster)
+    }
+
+    /// A temporary cluster with PostgreSQL's own defaults, `fsync` included, and `settings`: for measurements.
+    pub fn temporary_durable(binaries: &Binaries, settings: &[&str]) -> Result<Cluster, Error> {
+        let mut cluster = Cluster::made_temporary(binaries)?;
+        cluster.launch(settings, None)?;
         Ok(cluster)
     }
 
@@ -118,8 +130,9 @@ impl Cluster {
 
     /// Stops the server; open transactions are rolled back, and committed data are safe.
     pub fn stop(mut self) -> Result<(), Error> {
-        if let Some(guard) = self.guard.take() {
-            return guard.finish();
+        if let Some(mut guard) = self.guard.take() {
+            let waited = guard.finish();
+            return waited.map_err(|error| Error::new("waiting for the guard of a cluster".into(), error));
         }
         self.run(self.pg_ctl().args(["stop", "-w", "-m", "fast"]), "stopping PostgreSQL")
     }
@@ -199,6 +212,27 @@ impl Cluster {
             user: ServerUser::needed()?,
             guard: None,
         })
+    }
+
+    fn made_temporary(binaries: &Binaries) -> Result<Cluster, Error> {
+        let mut cluster = Cluster::made(binaries, &temporary_folder(), None)?;
+        cluster.start_guard()?;
+        Ok(cluster)
+    }
+
+    /// Starts the guard of a temporary cluster.
+    fn start_guard(&mut self) -> Result<(), Error> {
+        let mut command = Guard::shell(CLEAN_UP);
+        command.arg("atta-cluster-guard").arg(self.pg_ctl().get_program()).arg(&self.folder);
+        // As the server's user it may signal the server, and empty the folder; only the folder's own entry in a
+        // sticky /tmp needs its owner, which it is.
+        if let Some(user) = &self.user {
+            user.become_in(&mut command);
+        }
+        let guard = Guard::start(command.stderr(Stdio::null()))
+            .map_err(|error| Error::new("starting the guard of a temporary cluster".into(), error))?;
+        self.guard = Some(guard);
+        Ok(())
     }
 
     fn made(binaries: &Binaries, folder: &Path, password: Option<&str>) -> Result<Cluster, Error> {

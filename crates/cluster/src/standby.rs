@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use crate::guard::Guard;
 use crate::{Cluster, Error, THROW_AWAY, temporary_folder};
 
 impl Cluster {
@@ -16,7 +15,7 @@ impl Cluster {
         if let Some(user) = &standby.user {
             user.give(&folder).map_err(|error| Error::new(context(), error))?;
         }
-        standby.guard = Some(Guard::over(&standby.pg_ctl(), &folder, standby.user.as_ref())?);
+        standby.start_guard()?;
         let mut backup = standby.command("pg_basebackup");
         backup.args(["--host=127.0.0.1", "--username=postgres", "--checkpoint=fast", "--wal-method=stream"]);
         backup.args(["--write-recovery-conf", "--no-sync", "--port", &self.port.to_string(), "-D"]);

@@ -1,14 +1,14 @@
-//! Programs that end together with this process, however it ends: each is the child of a shell that waits at the other
-//! end of a pipe.
+//! Programs that end together with this process, however it ends: each is the child of a guard.
 
 use std::ffi::OsStr;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+
+use atta_cluster::{Guard, run_unprivileged};
 
 /// A guarded program, ended when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    shell: Child,
+    guard: Guard,
 }
 
 impl Guarded {
@@ -21,33 +21,24 @@ impl Guarded {
     /// The same, but program and shell run as a user under which PostgreSQL agrees to run.
     pub(crate) fn start_unprivileged(command: &Command, subject: impl AsRef<OsStr>, end: &str) -> Guarded {
         let mut shell = shell(command, subject, end);
-        atta_cluster::run_unprivileged(&mut shell).expect("there is a user for servers");
+        run_unprivileged(&mut shell).expect("there is a user for servers");
         Guarded::spawn(&mut shell)
     }
 
     fn spawn(shell: &mut Command) -> Guarded {
-        Guarded { shell: shell.spawn().expect("a shell starts") }
-    }
-
-    /// Ends the program now, and waits until the shell has finished.
-    pub(crate) fn end(&mut self) {
-        drop(self.shell.stdin.take());
-        // It ends in any case; waiting keeps the order of events.
-        let _ = self.shell.wait();
+        Guarded { guard: Guard::start(shell).expect("a shell starts") }
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        self.end();
+        // It ends in any case; waiting keeps the order of events.
+        let _ = self.guard.finish();
     }
 }
 
 fn shell(command: &Command, subject: impl AsRef<OsStr>, end: &str) -> Command {
-    let script = format!("\"$@\" &\nchild=$!\nread -r _\n{end}\n");
-    let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", &script]).arg(subject).arg(command.get_program()).args(command.get_args());
-    // In a process group of its own, so that Ctrl-C reaches us and not the shell.
-    shell.current_dir("/").process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut shell = Guard::shell(&format!("\"$@\" &\nchild=$!\nread -r _\n{end}\n"));
+    shell.arg(subject).arg(command.get_program()).args(command.get_args());
     shell
 }

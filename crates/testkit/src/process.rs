@@ -1,13 +1,15 @@
 //! Processes that a test starts, and ends in all the ways in which a process can end.
 
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+
+use atta_cluster::OwnedChild;
 
 use crate::wait_for;
 
 /// A process of a test, killed when this value is dropped if it still runs.
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
+    child: OwnedChild,
 }
 
 /// The signals that a test sends.
@@ -25,7 +27,7 @@ impl Process {
     /// Starts it without standard input and output; its standard error is inherited.
     pub fn start(command: &mut Command) -> Process {
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        Process { child: command.spawn().expect("a process of the test starts") }
+        Process { child: OwnedChild::spawn(command).expect("a process of the test starts") }
     }
 
     /// Starts this test binary again, to run one ignored test function, with `value` in the environment variable
@@ -84,13 +86,5 @@ impl Process {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
         Some(kilobytes * 1024)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -2,9 +2,7 @@
 //! the tests.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use atta_cluster::{Binaries, Cluster};
 
@@ -21,38 +19,21 @@ pub(crate) const BENCH_SETTINGS: [&str; 5] = [
     "max_connections=300",
 ];
 
-/// Waits until we end, even by a signal; then ends the server if it still runs, and removes its folder.
-const GUARD: &str = r#"
-read -r _
-pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
-if [ -n "$pid" ]; then
-  kill -QUIT "$pid" 2>/dev/null
-  while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
-fi
-rm -rf -- "$1"
-"#;
-
 #[derive(Debug)]
 pub(crate) struct Server {
     binaries: Binaries,
     cluster: Cluster,
-    /// A shell at the other end of a pipe that only we hold open.
-    guard: Child,
 }
 
 impl Server {
+    /// Its guard removes it when this process ends, however that happens.
     pub(crate) fn start(binaries: Binaries, settings: &[&str]) -> Result<Server> {
-        let folder = std::env::temp_dir().join(format!("atta-bench-{}", std::process::id()));
-        let guard = guard(&folder)?;
-        let cluster = Cluster::start(&binaries, &folder, settings).map_err(|error| error.to_string())?;
-        Ok(Server { binaries, cluster, guard })
+        let cluster = Cluster::temporary_durable(&binaries, settings).map_err(|error| error.to_string())?;
+        Ok(Server { binaries, cluster })
     }
 
-    pub(crate) fn stop(mut self) -> Result {
-        let stopped = self.cluster.stop().map_err(|error| error.to_string());
-        drop(self.guard.stdin.take());
-        self.guard.wait().map_err(|error| format!("waiting for the guard of the server: {error}"))?;
-        stopped
+    pub(crate) fn stop(self) -> Result {
+        self.cluster.stop().map_err(|error| error.to_string())
     }
 
     /// The process id of the postmaster, the parent of all other server processes.
@@ -120,19 +101,4 @@ impl Server {
         command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", &self.url(database)]);
         command
     }
-}
-
-/// In a process group of its own, so that Ctrl-C reaches us and not the guard.
-fn guard(folder: &PathBuf) -> Result<Child> {
-    fs::create_dir_all(folder).map_err(|error| format!("making {}: {error}", folder.display()))?;
-    Command::new("/bin/sh")
-        .args(["-c", GUARD, "atta-bench-guard"])
-        .arg(folder)
-        .current_dir("/")
-        .process_group(0)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|error| format!("starting the guard of the server: {error}"))
 }

@@ -1,7 +1,9 @@
 //! A process of the soak: it answers each line with a line of numbers, and ends when its input ends.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{ChildStdin, ChildStdout, Stdio};
+
+use atta_cluster::OwnedChild;
 
 use super::PACKAGE;
 use crate::Result;
@@ -10,7 +12,8 @@ use crate::bench::{binary, numbers};
 #[derive(Debug)]
 pub(super) struct Harness {
     name: &'static str,
-    process: Child,
+    /// Killed with this value: if it has not ended by then, the soak has failed and its server is about to be removed.
+    process: OwnedChild,
     /// None once the process must end.
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
@@ -18,13 +21,10 @@ pub(super) struct Harness {
 
 impl Harness {
     pub(super) fn start(name: &'static str, words: &[&str], url: &str) -> Result<Harness> {
-        let mut process = binary(PACKAGE)
-            .args(words)
-            .env("DATABASE_URL", url)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("starting the {name}: {error}"))?;
+        let mut command = binary(PACKAGE);
+        command.args(words).env("DATABASE_URL", url).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process =
+            OwnedChild::spawn(&mut command).map_err(|error| format!("starting the {name}: {error}"))?;
         let questions = process.stdin.take();
         let answers = process.stdout.take().ok_or_else(|| format!("the {name} has no output"))?;
         Ok(Harness { name, process, questions, answers: BufReader::new(answers) })
@@ -58,13 +58,5 @@ impl Harness {
             return Err(format!("the {} did not end well: {status}", self.name));
         }
         Ok(())
-    }
-}
-
-impl Drop for Harness {
-    fn drop(&mut self) {
-        // It has ended already, or the soak has failed and its server is about to be removed.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -1,8 +1,9 @@
 //! The guard of an `atta dev`: both ends of the pipe.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
+
+use atta_cluster::Guard;
 
 use super::Home;
 use super::server;
@@ -11,45 +12,27 @@ use crate::output::Failure;
 /// The message of the guard that it counts as a user.
 const READY: &str = "ready";
 
-/// Our end of the pipe.
-#[derive(Debug)]
-pub(super) struct Guard {
-    process: Child,
-    pipe: ChildStdin,
+/// Starts a guard. When this returns, the server has a user.
+pub(super) fn start() -> Result<Guard, Failure> {
+    let failed = |error| Failure::new(format!("can't start the guard of the server: {error}"));
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut guard = Guard::start(Command::new(program).args(["dev", "--guard"]).stdout(Stdio::piped()))
+        .map_err(failed)?;
+    let Some(answers) = guard.take_output() else {
+        return Err(Failure::new("the guard of the server has no output"));
+    };
+    let mut answer = String::new();
+    BufReader::new(answers).read_line(&mut answer).map_err(failed)?;
+    if answer.trim_end() != READY {
+        return Err(Failure::new("the guard of the server did not start"));
+    }
+    Ok(guard)
 }
 
-impl Guard {
-    /// Starts a guard. When this returns, the server has a user.
-    pub(super) fn start() -> Result<Guard, Failure> {
-        let failed = |error| Failure::new(format!("can't start the guard of the server: {error}"));
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut process = Command::new(program)
-            .args(["dev", "--guard"])
-            // Ctrl-C must reach us, not the guard.
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(failed)?;
-        let (Some(pipe), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
-            return Err(Failure::new("the guard of the server has no pipes"));
-        };
-        let mut answer = String::new();
-        BufReader::new(answers).read_line(&mut answer).map_err(failed)?;
-        if answer.trim_end() != READY {
-            return Err(Failure::new("the guard of the server did not start"));
-        }
-        Ok(Guard { process, pipe })
-    }
-
-    /// Lets the guard stop the server, if nobody else uses it, and waits for that.
-    pub(super) fn finish(mut self) -> Result<(), Failure> {
-        drop(self.pipe);
-        let ended = self.process.wait();
-        ended
-            .map(drop)
-            .map_err(|error| Failure::new(format!("can't wait for the guard of the server: {error}")))
-    }
+/// Lets the guard stop the server, if nobody else uses it, and waits for that.
+pub(super) fn finish(mut guard: Guard) -> Result<(), Failure> {
+    let ended = guard.finish();
+    ended.map_err(|error| Failure::new(format!("can't wait for the guard of the server: {error}")))
 }
 
 /// The guard's end: waits until the other end of the pipe is closed, and stops the server if nobody else uses it.

@@ -3,10 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use atta_cluster::{Binaries, Cluster, Kept};
+use atta_cluster::{Binaries, Cluster, Guard, Kept};
 
-use super::Home;
-use super::guard::Guard;
+use super::{Home, guard};
 use crate::output::Failure;
 
 /// Settings for development data: a crash of the machine may lose the last moments, and nothing more.
@@ -37,7 +36,7 @@ impl Server {
     pub(crate) fn enter(home: &Home) -> Result<Server, Failure> {
         let binaries = binaries(home)?;
         let _start = home.lock_start()?;
-        let guard = Guard::start()?;
+        let guard = guard::start()?;
         let address = Address::of(home);
         let cluster = home.cluster()?;
         let running = Cluster::running(&binaries, &cluster, Some(&address.password)).map_err(plain)?;
@@ -60,7 +59,7 @@ impl Server {
 
     /// Ends our use of the server. Returns whether it has stopped.
     pub(crate) fn leave(self, home: &Home) -> Result<bool, Failure> {
-        self.guard.finish()?;
+        guard::finish(self.guard)?;
         Ok(home.read("connection").is_none())
     }
 }

@@ -6,13 +6,13 @@
 //! process group of its own, so that Ctrl-C reaches us and not the guard.
 
 use std::collections::HashSet;
-use std::io::{self, BufRead, Write};
-use std::os::unix::process::CommandExt;
+use std::io::{self, BufRead};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use atta_cluster::Guard as GuardProcess;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 /// How often to check whether a group has ended.
@@ -32,7 +32,7 @@ pub(super) struct Guard {
 struct State {
     groups: HashSet<Pid>,
     /// Started with the first group. Without it, the groups are ended only if we end in an orderly way.
-    process: Option<(Child, ChildStdin)>,
+    process: Option<GuardProcess>,
     is_missing: bool,
 }
 
@@ -61,10 +61,9 @@ impl Guard {
             let _ = kill_process_group(id, Signal::KILL);
             state.tell("end", id);
         }
-        if let Some((mut process, pipe)) = state.process.take() {
-            drop(pipe);
+        if let Some(mut process) = state.process.take() {
             // It has nothing left to do and ends at once.
-            let _ = process.wait();
+            let _ = process.finish();
         }
     }
 
@@ -83,17 +82,12 @@ impl Guard {
 impl State {
     fn start(&mut self, kill_after: Duration) {
         let started = program().and_then(|program| {
-            Command::new(program)
-                .args([WORD, &kill_after.as_secs().max(1).to_string()])
-                .current_dir("/")
-                .process_group(0)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
+            let mut command = Command::new(program);
+            command.args([WORD, &kill_after.as_secs().max(1).to_string()]);
+            GuardProcess::start(command.current_dir("/").stdout(Stdio::null()).stderr(Stdio::null()))
         });
         match started {
-            Ok(mut process) => self.process = process.stdin.take().map(|pipe| (process, pipe)),
+            Ok(process) => self.process = Some(process),
             Err(error) => {
                 self.is_missing = true;
                 tracing::warn!(%error, "no guard for the processes of tasks: if this process is killed, they stay");
@@ -102,9 +96,9 @@ impl State {
     }
 
     fn tell(&mut self, word: &str, id: Pid) {
-        if let Some((_, pipe)) = &mut self.process {
+        if let Some(process) = &mut self.process {
             // If somebody has killed the guard, the write fails; we still end the groups ourselves.
-            let _ = pipe.write_all(format!("{word} {}\n", id.as_raw_nonzero()).as_bytes());
+            let _ = process.send(&format!("{word} {}", id.as_raw_nonzero()));
         }
     }
 }
