@@ -121,28 +121,21 @@ const CONTENDERS: [Contender; 7] = [
     },
 ];
 
-/// The arguments after `bench`.
-#[derive(Clone, Debug)]
-struct Options {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How many jobs are added, and how many are drained
+    #[arg(long, value_name = "N", default_value = "200000", value_parser = whole)]
     jobs: usize,
+    /// How often everything is measured
+    #[arg(long, value_name = "N", default_value = "3", value_parser = whole)]
     rounds: usize,
+    /// Only contenders whose names contain this; the results are printed, not written. `cost`: only what a job costs
+    /// PostgreSQL beside jobs that nobody can claim; 5 minutes
+    #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }
 
 impl Options {
-    fn read(words: &[&str]) -> Result<Options> {
-        let mut options = Options { jobs: 200_000, rounds: 3, only: None };
-        for pair in words.chunks(2) {
-            match *pair {
-                ["--jobs", jobs] => options.jobs = positive(jobs)?,
-                ["--rounds", rounds] => options.rounds = positive(rounds)?,
-                ["--only", name] => options.only = Some(name.to_owned()),
-                _ => return Err(format!("cargo xtask bench does not know: {}", pair.join(" "))),
-            }
-        }
-        Ok(options)
-    }
-
     /// Whether the part "Cost" is measured: in a whole run, or alone by `--only cost`.
     fn has_cost(&self) -> bool {
         self.only.is_none() || self.is_only_cost()
@@ -166,13 +159,14 @@ impl Options {
     }
 }
 
-fn positive(text: &str) -> Result<usize> {
-    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("{text:?} is not a number above 0"))
+/// Parses a whole number above 0.
+fn whole(text: &str) -> Result<usize> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "expected a whole number above 0".to_owned())
 }
 
 /// Measures, and writes `bench/RESULTS.md`; with `--only` it only prints.
-pub(crate) fn run(words: &[&str]) -> Result {
-    let options = Options::read(words)?;
+pub(crate) fn run(options: &Options) -> Result {
     let contenders = options.contenders()?;
     let binaries = install::postgres()?;
     if contenders.iter().any(|one| one.program == Program::Node) {
@@ -184,7 +178,7 @@ pub(crate) fn run(words: &[&str]) -> Result {
     }
     let start = Instant::now();
     let server = Server::start(binaries, &BENCH_SETTINGS)?;
-    let measured = measure(&server, &options, &contenders);
+    let measured = measure(&server, options, &contenders);
     let takes_part = contenders.iter().any(|one| one.name == ATTA);
     let growth = if takes_part { growth::measure(&server) } else { Ok(Vec::new()) };
     let cost = if options.has_cost() { cost::measure(&server) } else { Ok(Vec::new()) };
@@ -192,7 +186,7 @@ pub(crate) fn run(words: &[&str]) -> Result {
     server.stop()?;
     let report = match options.is_only_cost() {
         true => cost::report(&cost?),
-        false => report::write(&options, &contenders, &measured?, &growth?, &cost?, &about?),
+        false => report::write(options, &contenders, &measured?, &growth?, &cost?, &about?),
     };
     say(&format!("\nmeasured in {} s\n", start.elapsed().as_secs()));
     println!("{report}");
@@ -356,13 +350,11 @@ mod tests {
     }
 
     #[test]
-    fn options_have_defaults_and_limits() {
-        let options = Options::read(&["--jobs", "5000"]).unwrap();
-        assert_eq!((options.jobs, options.rounds), (5000, 3));
-        assert!(Options::read(&["--jobs", "0"]).is_err());
-        assert!(Options::read(&["--rounds"]).is_err());
-        let cost = Options::read(&["--only", "cost"]).unwrap();
-        assert!(cost.has_cost() && cost.contenders().unwrap().is_empty());
-        assert!(!Options::read(&["--only", "atta"]).unwrap().has_cost());
+    fn the_cost_is_part_of_a_whole_run_or_measured_alone() {
+        let options = |only: Option<&str>| Options { jobs: 1, rounds: 1, only: only.map(str::to_owned) };
+        assert!(options(None).has_cost());
+        assert!(options(Some("cost")).has_cost() && options(Some("cost")).contenders().unwrap().is_empty());
+        assert!(!options(Some("atta")).has_cost());
+        assert!(options(Some("nobody")).contenders().is_err());
     }
 }

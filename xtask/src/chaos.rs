@@ -2,45 +2,41 @@
 
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::{Result, cargo, install, root, say};
+use atta_cluster::OwnedChild;
 
-const MINUTES: &str = "5";
+use crate::{Result, cargo, install, positive, root, say};
+
+const MINUTES: f64 = 5.0;
 
 /// The seed of the run during `cargo xtask test`: every change is tested with the same faults.
 const SEED: u64 = 7;
 
-/// Accepts `--seed N` and `--minutes M`.
-pub(crate) fn run(options: &[&str]) -> Result {
-    let (mut seed, mut minutes) = (random_seed(), MINUTES);
-    for option in options.chunks(2) {
-        match option {
-            ["--seed", number] => {
-                seed = number.parse().map_err(|_| format!("--seed takes a number, not {number:?}"))?;
-            }
-            ["--minutes", number] if number.parse().is_ok_and(|minutes: f64| minutes > 0.0) => {
-                minutes = number
-            }
-            _ => {
-                return Err(format!(
-                    "cargo xtask chaos takes --seed N and --minutes M, not {}",
-                    option.join(" ")
-                ));
-            }
-        }
-    }
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The seed of the faults; a failure prints it. Default: a random one
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How long to run
+    #[arg(long, value_name = "M", default_value_t = MINUTES, value_parser = positive)]
+    minutes: f64,
+}
+
+pub(crate) fn run(options: &Options) -> Result {
+    let (seed, minutes) = (options.seed.unwrap_or_else(random_seed), options.minutes);
     install::postgres()?;
     install::node_packages()?;
     install::faketime()?;
     crate::run(&mut command(seed, minutes)).map_err(|error| format!("{error}\n{}", hint(seed, minutes)))
 }
 
-/// A run in the background of other steps: it mostly waits. Ends when this value is dropped.
+/// A run in the background of other steps: it mostly waits. Ends when this value is dropped; the processes that it has
+/// started notice that, and end too.
 pub(crate) struct Beside {
     seed: u64,
-    child: Child,
+    child: OwnedChild,
     /// The file with its output.
     log: PathBuf,
 }
@@ -55,7 +51,7 @@ impl Beside {
         let out = File::create(&log).map_err(failed)?;
         let mut command = command(seed, MINUTES);
         command.stdout(out.try_clone().map_err(failed)?).stderr(out);
-        Ok(Beside { seed, child: command.spawn().map_err(failed)?, log })
+        Ok(Beside { seed, child: OwnedChild::spawn(&mut command).map_err(failed)?, log })
     }
 
     /// Waits for its end, and reports the result.
@@ -72,23 +68,15 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
-    fn drop(&mut self) {
-        // It may have ended. The processes that it has started notice, and end too.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Built with the features of the whole workspace, as the other tests are.
-fn command(seed: u64, minutes: &str) -> Command {
+fn command(seed: u64, minutes: f64) -> Command {
     let mut command = cargo();
     command.args(["test", "--quiet", "--workspace", "--all-features", "--test", "chaos"]);
     command.env("ATTA_CHAOS", format!("{seed} {minutes}"));
     command
 }
 
-fn hint(seed: u64, minutes: &str) -> String {
+fn hint(seed: u64, minutes: f64) -> String {
     format!("hint: the same faults again: cargo xtask chaos --seed {seed} --minutes {minutes}")
 }
 

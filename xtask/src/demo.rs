@@ -6,10 +6,12 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use atta_cluster::OwnedChild;
 
 use crate::{Result, cargo, install, root, say};
 
@@ -23,11 +25,19 @@ const CRONTAB: &str = "* * * * *  disk_space  ?id=every_minute&fill=5m  {from: \
 const KNOWN_BEFORE: &str = "insert into graphile_worker._private_known_crontabs (identifier, known_since) \
                             values ('every_minute', now() - interval '3 minutes')";
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Keep the worker and the server up until Enter is pressed
+    #[arg(long)]
+    stay: bool,
+}
+
 /// From an empty folder to finished jobs. Ends by itself, or stays up on request.
-pub(crate) fn run(stay: bool) -> Result {
+pub(crate) fn run(options: &Options) -> Result {
     let binaries = install::postgres()?;
     install::runtimes()?;
-    crate::run(cargo().args(["build", "--quiet", "--package", "atta-cli"]))?;
+    say("Building atta; the first time this takes some minutes.");
+    crate::run(cargo().args(["build", "--package", "atta-cli"]))?;
     let start = Instant::now();
     let folder = Folder::make()?;
     say(&format!("\nAn empty folder: {}", folder.path.display()));
@@ -67,7 +77,7 @@ pub(crate) fn run(stay: bool) -> Result {
         seconds(shell),
         seconds(cron),
     ));
-    if stay {
+    if options.stay {
         say(&format!("\nStill up, in {}: change a task, or connect to\n  {url}", folder.path.display()));
         say("Press Enter to end it.");
         // The end of the input ends the demo as well.
@@ -116,17 +126,15 @@ impl Drop for Folder {
 
 /// A running `atta dev`. Its server stops with it, however it ends.
 struct Worker {
-    process: Child,
+    process: OwnedChild,
     lines: Receiver<String>,
 }
 
 impl Worker {
     fn start(folder: &Folder) -> Result<Worker> {
-        let mut process = folder
-            .atta(&["dev", "-j", "4"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
+        let mut command = folder.atta(&["dev", "-j", "4"]);
+        let mut process =
+            OwnedChild::spawn(command.stderr(Stdio::piped())).map_err(|error| error.to_string())?;
         let Some(log) = process.stderr.take() else { return Err("the worker has no log".into()) };
         let (sender, lines) = channel();
         thread::spawn(move || {
@@ -158,14 +166,6 @@ impl Worker {
         quietly(Command::new("/bin/sh").args(["-c", "kill -INT \"$1\"", "kill", &id]))?;
         let status = self.process.wait().map_err(|error| error.to_string())?;
         if status.success() { Ok(()) } else { Err(format!("atta dev: {status}")) }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It may have ended; if not, its guard stops the server.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

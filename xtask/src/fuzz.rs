@@ -25,7 +25,18 @@ const TARGETS: [(&str, u32); 6] = [
     ("notice", 1),
 ];
 
-pub(crate) fn run(seconds: u32) -> Result {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How long to run, all targets together
+    #[arg(default_value_t = 60)]
+    seconds: u32,
+}
+
+pub(crate) fn run(options: &Options) -> Result {
+    run_for(options.seconds)
+}
+
+pub(crate) fn run_for(seconds: u32) -> Result {
     install::cpp_compiler()?;
     let host = host()?;
     let folder = root().join("fuzz");

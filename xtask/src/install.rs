@@ -68,23 +68,20 @@ pub(crate) fn cpp_compiler() -> Result {
 }
 
 /// The version that `deny.toml` is written for.
-const CARGO_DENY: &str = "cargo-deny@0.20.2";
+pub(crate) const CARGO_DENY: &str = "cargo-deny@0.20.2";
 
-/// cargo-deny, which recognizes licences by their texts, and knows security advisories. It is built from source, once;
-/// without optimisation, since it runs only for a second. Nothing fails without it: most of its checks are also made
-/// without it.
-pub(crate) fn cargo_deny() {
+/// cargo-deny. It is built from source, once; without optimisation, since it runs only for a second.
+pub(crate) fn cargo_deny() -> Result {
     if find_cargo_deny().is_some() {
-        return;
+        return Ok(());
     }
     say("cargo-deny is missing: building it, which takes a while");
     let mut install = cargo();
     install.args(["install", CARGO_DENY, "--locked", "--debug", "--quiet", "--root"]).arg(tools());
     // Debug symbols would take half of the time.
     install.env("CARGO_PROFILE_DEV_DEBUG", "0");
-    if run(&mut install).is_err() {
-        say("cargo-deny can't be built here: texts of licences and advisories are NOT looked at");
-    }
+    let hint = "hint: if it can't be built here, put cargo-deny on the PATH";
+    run(&mut install).map_err(|error| format!("dependencies are not checked: {error}\n{hint}"))
 }
 
 /// Finds it on the PATH, or in our own folder.

@@ -6,7 +6,7 @@
 mod bench;
 mod chaos;
 mod demo;
-mod deny;
+mod dependencies;
 mod fuzz;
 mod install;
 mod matrix;
@@ -21,72 +21,71 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "\
-Usage: cargo xtask COMMAND
-
-  demo [--stay]           atta init and atta dev in a temporary folder: tasks in three languages and a crontab
-  test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
-  test --repeat N [FILTER...]   all test binaries N times, with different thread counts and CPU load; lists the failures
-                          by test, and exits with 1 if there are any. FILTER: only tests whose names contain it
-  pooler                  the library's tests behind PgBouncer, in both of its modes
-  check                   format, lints, and the licences and origins of dependencies
-  chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
-  matrix [ROW]            one fault per row, one promise per column: a stuck thing delays only itself; 5 minutes.
-                          ROW: only rows whose names contain it
-  patroni [--rounds N]    a change of leader under Patroni while work is going on: switchover and kill; 3 rounds of each
-  fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said
-  bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md
-                          --only cost: only what a job costs PostgreSQL beside jobs that nobody can claim; 5 minutes
-  soak [--minutes N] [--rate N] [--out FILE.svg]   two hours at half of full speed, drawn as docs/soak.svg; exit 1 if
-                          anything grows. soak --plot FILE.csv [--out FILE.svg] draws the samples of a soak anew
-";
+use clap::{Parser, Subcommand};
 
 type Result<T = (), E = String> = std::result::Result<T, E>;
 
-fn main() -> ExitCode {
-    let words: Vec<String> = env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let done = match words.as_slice() {
-        ["demo"] => demo::run(false),
-        ["demo", "--stay"] => demo::run(true),
-        ["test"] => test::run(false),
-        ["test", "--all-postgres"] => test::run(true),
-        ["test", "--repeat", rounds, filters @ ..] => match repeat::run(rounds, filters) {
-            Ok(repeat::Ended::Green) => Ok(()),
-            Ok(repeat::Ended::Failed) => return ExitCode::from(1),
-            Err(error) => Err(error),
-        },
-        ["test", "--repeat"] => Err("--repeat takes a number of rounds".to_owned()),
-        ["check"] => test::check(),
-        ["pooler"] => pooler::run_alone(),
-        ["fuzz"] => fuzz::run(60),
-        ["fuzz", seconds] => match seconds.parse() {
-            Ok(seconds) => fuzz::run(seconds),
-            Err(_) => Err(format!("cargo xtask fuzz takes a number of seconds, not {seconds:?}")),
-        },
-        ["chaos", options @ ..] => chaos::run(options),
-        ["matrix"] => matrix::run(""),
-        ["matrix", wanted] => matrix::run(wanted),
-        ["patroni", options @ ..] => patroni::run(options),
-        ["bench", options @ ..] => bench::run(options),
-        ["soak", options @ ..] => match soak::run(options) {
-            Ok(soak::Ended::Flat) => Ok(()),
-            Ok(soak::Ended::NotFlat) => return ExitCode::from(1),
-            Err(error) => Err(error),
-        },
-        ["help" | "--help" | "-h"] => {
-            say(USAGE);
-            Ok(())
-        }
-        _ => Err(format!("unknown command: cargo xtask {}\n\n{USAGE}", words.join(" "))),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&format!("error: {error}"));
-            ExitCode::from(2)
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask", about = "The project's own commands", disable_version_flag = true)]
+struct Xtask {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// atta init and atta dev in a temporary folder: tasks in three languages and a crontab
+    Demo(demo::Options),
+    /// Format, lints, dependencies, documentation and every test: all that must pass before a change is merged
+    Test(test::Options),
+    /// The library's tests behind PgBouncer, in both of its modes
+    Pooler,
+    /// Format, lints, and the licences and origins of dependencies
+    Check,
+    /// Workers under random faults, checked against a ledger of all jobs
+    Chaos(chaos::Options),
+    /// One fault per row, one promise per column: a stuck thing delays only itself; 5 minutes
+    Matrix(matrix::Options),
+    /// A change of leader under Patroni while jobs are running: switchover and kill
+    Patroni(patroni::Options),
+    /// Everything that reads input of users, with input that is made to break it
+    Fuzz(fuzz::Options),
+    /// The same work by atta and its peers, in turns: writes bench/RESULTS.md
+    Bench(bench::Options),
+    /// Two hours at half of full speed, drawn as docs/soak.svg; exit code 1 if anything grows
+    Soak(soak::Options),
+}
+
+impl Task {
+    /// The exit code is 1 if the task itself worked, and found something that should not be.
+    fn run(self) -> Result<ExitCode> {
+        let success = |()| ExitCode::SUCCESS;
+        match self {
+            Task::Demo(options) => demo::run(&options).map(success),
+            Task::Test(options) => test::run(&options),
+            Task::Pooler => pooler::run_alone().map(success),
+            Task::Check => test::check(dependencies::Tool::IfInstalled).map(success),
+            Task::Chaos(options) => chaos::run(&options).map(success),
+            Task::Matrix(options) => matrix::run(&options).map(success),
+            Task::Patroni(options) => patroni::run(&options).map(success),
+            Task::Fuzz(options) => fuzz::run(&options).map(success),
+            Task::Bench(options) => bench::run(&options).map(success),
+            Task::Soak(options) => soak::run(&options),
         }
     }
+}
+
+fn main() -> ExitCode {
+    Xtask::parse().command.run().unwrap_or_else(|error| {
+        say(&format!("error: {error}"));
+        ExitCode::from(2)
+    })
+}
+
+/// Parses a number above 0, for options.
+fn positive(text: &str) -> Result<f64> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
 /// Prints progress to standard error.
@@ -117,5 +116,70 @@ fn run(command: &mut Command) -> Result {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{line}: {status}")),
         Err(error) => Err(format!("{line}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(words: &str) -> Result<Task> {
+        let words = ["xtask"].into_iter().chain(words.split_whitespace());
+        Xtask::try_parse_from(words).map(|parsed| parsed.command).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_definitions_of_the_commands_are_consistent() {
+        Xtask::command().debug_assert();
+    }
+
+    #[test]
+    fn every_documented_form_is_accepted() {
+        for words in [
+            "demo",
+            "demo --stay",
+            "test",
+            "test --all-postgres",
+            "test --repeat 3",
+            "test --repeat 10 worker:: faults::",
+            "pooler",
+            "check",
+            "chaos --seed 7 --minutes 0.5",
+            "matrix",
+            "matrix queue",
+            "patroni --rounds 2",
+            "fuzz",
+            "fuzz 10",
+            "bench --jobs 5000 --rounds 2 --only cost",
+            "soak --minutes 0.5 --rate 100 --out a.svg",
+            "soak --plot a.csv --out a.svg",
+        ] {
+            assert!(parse(words).is_ok(), "{words}: {:?}", parse(words));
+        }
+    }
+
+    #[test]
+    fn invalid_arguments_are_rejected() {
+        for words in [
+            "",
+            "tests",
+            "test worker::",
+            "test --repeat",
+            "test --repeat 0",
+            "test --repeat many",
+            "test --repeat 2 --skip=a",
+            "test --repeat 2 --all-postgres",
+            "chaos --minutes 0",
+            "chaos --minutes inf",
+            "patroni --rounds 0",
+            "fuzz soon",
+            "bench --jobs 0",
+            "bench --rounds",
+            "soak --minutes 0",
+            "soak --rate",
+        ] {
+            assert!(parse(words).is_err(), "{words}");
+        }
     }
 }

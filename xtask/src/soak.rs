@@ -12,12 +12,13 @@ mod series;
 mod verdict;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::bench::server::Server;
 use crate::bench::{build_package, numbers, output};
-use crate::{Result, bench, install, root, say};
+use crate::{Result, bench, install, positive, root, say};
 use harness::Harness;
 use sample::Sampler;
 use series::{Log, Series};
@@ -32,51 +33,27 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(10);
 /// How long the worker may take for the remaining jobs after the last one is added; the last are due in ten seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Flat,
-    NotFlat,
-}
-
-/// The arguments after `soak`.
-#[derive(Clone, Debug, PartialEq)]
-struct Options {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How long jobs are added
+    #[arg(long, value_name = "N", default_value_t = 120.0, value_parser = positive)]
     minutes: f64,
-    /// Jobs per second; none for half of the full speed.
+    /// Jobs per second; default: half of the full speed, which is measured first
+    #[arg(long, value_name = "N", value_parser = positive)]
     rate: Option<f64>,
+    /// The chart; the samples are written next to it
+    #[arg(long, value_name = "FILE.svg", default_value_os_t = root().join("docs/soak.svg"), hide_default_value = true)]
     out: PathBuf,
-    /// Existing samples to draw, instead of measuring.
+    /// Draw the samples of an earlier soak, and measure nothing
+    #[arg(long, value_name = "FILE.csv")]
     plot: Option<PathBuf>,
 }
 
-impl Options {
-    fn read(words: &[&str]) -> Result<Options> {
-        let out = root().join("docs/soak.svg");
-        let mut options = Options { minutes: 120.0, rate: None, out, plot: None };
-        for pair in words.chunks(2) {
-            match *pair {
-                ["--minutes", minutes] => options.minutes = positive(minutes)?,
-                ["--rate", rate] => options.rate = Some(positive(rate)?),
-                ["--out", file] => options.out = file.into(),
-                ["--plot", file] => options.plot = Some(file.into()),
-                _ => return Err(format!("cargo xtask soak does not know: {}", pair.join(" "))),
-            }
-        }
-        Ok(options)
-    }
-}
-
-fn positive(text: &str) -> Result<f64> {
-    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| format!("{text:?} is not a number above 0"))
-}
-
-/// Measures, unless it only has to draw; draws, prints the table and judges.
-pub(crate) fn run(words: &[&str]) -> Result<Ended> {
-    let options = Options::read(words)?;
+/// Measures, unless it only has to draw; draws, prints the table and judges. The exit code is 1 if anything grows.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let samples = match &options.plot {
         Some(file) => file.clone(),
-        None => measure(&options)?,
+        None => measure(options)?,
     };
     let series = Series::read(&samples)?;
     let judgements = verdict::judge(&series)?;
@@ -84,7 +61,7 @@ pub(crate) fn run(words: &[&str]) -> Result<Ended> {
     println!("{}", verdict::table(&judgements));
     say(&format!("samples: {}, picture: {}", samples.display(), options.out.display()));
     let is_flat = judgements.iter().all(|one| one.verdict == Verdict::Flat);
-    Ok(if is_flat { Ended::Flat } else { Ended::NotFlat })
+    Ok(if is_flat { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn draw(file: &Path, series: &Series, judgements: &[Judgement]) -> Result {
@@ -182,18 +159,4 @@ fn wind_up(mut sampler: Sampler<'_>, log: &mut Log) -> Result {
         ));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_have_defaults_and_limits() {
-        let options = Options::read(&["--minutes", "0.5", "--rate", "100"]).unwrap();
-        assert_eq!((options.minutes, options.rate), (0.5, Some(100.0)));
-        assert!(options.out.ends_with("docs/soak.svg"));
-        assert!(Options::read(&["--minutes", "0"]).is_err());
-        assert!(Options::read(&["--rate"]).is_err());
-    }
 }

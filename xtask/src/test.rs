@@ -1,10 +1,13 @@
 //! `cargo xtask test`: all checks that must pass before a change is merged.
 
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use atta_cluster::{Binaries, Cluster};
 
-use crate::{Result, cargo, chaos, deny, fuzz, install, matrix, pooler, postgres, say};
+use crate::dependencies::{self, Tool};
+use crate::{Result, cargo, chaos, fuzz, install, matrix, pooler, postgres, repeat, say};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
@@ -34,19 +37,39 @@ const OF_THE_SERVER: &[&str] = &[
 pub(crate) const WORKER_MODULES: &[&str] = &["worker::", "faults::"];
 const OF_THE_LIBRARY: &[&str] = &["--package=atta", "--test=it", "--"];
 
-pub(crate) fn run(all_postgres: bool) -> Result {
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only the tests that depend on the version of the server, on PostgreSQL 12 to 18
+    #[arg(long, conflicts_with_all = ["repeat", "filters"])]
+    all_postgres: bool,
+    /// All test binaries N times, with different thread counts and CPU load; lists the failures by test, and exits with
+    /// 1 if there are any
+    #[arg(long, value_name = "N")]
+    repeat: Option<NonZeroUsize>,
+    /// With --repeat: only tests whose names contain one of these
+    #[arg(value_name = "FILTER", requires = "repeat")]
+    filters: Vec<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    match options.repeat {
+        Some(rounds) => repeat::run(rounds.get(), &options.filters),
+        None => once(options.all_postgres).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn once(all_postgres: bool) -> Result {
     let binaries = install::postgres()?;
     install::node_packages()?;
     install::python_packages()?;
     install::pgbouncer()?;
     install::faketime()?;
-    install::cargo_deny();
-    check()?;
+    check(Tool::Required)?;
     let chaos = if all_postgres { None } else { Some(chaos::Beside::start()?) };
     let mut doc = cargo();
     doc.args(["doc", "--workspace", "--no-deps", "--all-features", "--quiet"]);
     crate::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
-    fuzz::run(FUZZ_SECONDS)?;
+    fuzz::run_for(FUZZ_SECONDS)?;
     if all_postgres {
         return on_every_version();
     }
@@ -54,18 +77,18 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     tests(&binaries, &[OF_THE_LIBRARY, WORKER_MODULES].concat(), &[("ATTA_TEST_CLAIMS", "durable")])?;
     pooler::run(&binaries)?;
     if matrix::IS_PART_OF_TEST {
-        matrix::run("")?;
+        matrix::run_rows("")?;
     }
     chaos.map_or(Ok(()), chaos::Beside::finish)
 }
 
 /// Format, rules for dependencies, and lints: once as the tests are built, and once as most users build the library.
-pub(crate) fn check() -> Result {
+pub(crate) fn check(tool: Tool) -> Result {
     let lint = |selection: &[&str]| {
         crate::run(cargo().args(["clippy", "--quiet"]).args(selection).args(["--", "-D", "warnings"]))
     };
     crate::run(cargo().args(["fmt", "--all", "--check"]))?;
-    deny::check()?;
+    dependencies::check(tool)?;
     lint(&["--workspace", "--all-targets", "--all-features"])?;
     lint(&["--package", "atta", "--lib"])
 }
