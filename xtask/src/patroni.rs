@@ -17,7 +17,7 @@ pub(crate) fn run(options: &Options) -> Result {
     let binaries = install::postgres()?;
     install::patroni()?;
     let mut command = cargo();
-    command.args(["test", "--quiet", "--package", "atta", "--all-features", "--test", "it", "--"]);
+    command.args(["test", "--quiet", "--workspace", "--all-features", "--test", "it", "--"]);
     command.args(["--ignored", "--nocapture", "faults::patroni"]);
     command.env("ATTA_PATRONI_ROUNDS", options.rounds.to_string()).env("ATTA_TEST_PG_BIN", binaries.folder());
     crate::run(&mut command)

@@ -66,7 +66,7 @@ fn behind(binaries: &Binaries, mode: &str) -> Result {
         say(&format!("    {name} ({reason})"));
     }
     let skips: Vec<String> = skipped.iter().map(|(name, _)| format!("--skip={name}")).collect();
-    let mut which = vec!["--package=atta", "--test=it", "--"];
+    let mut which = vec!["--test=it", "--"];
     which.extend(skips.iter().map(String::as_str));
     test::tests(binaries, &which, &[("ATTA_TEST_POOLER", mode)])?;
     say(&format!("behind PgBouncer in {mode} mode: passed in {} s", start.elapsed().as_secs()));

@@ -18,8 +18,6 @@ const FUZZ_SECONDS: u32 = 15;
 /// database. Tasks in other languages, and hours of cron on a fast clock, take long and give the same result on each
 /// version. A standby needs pg_basebackup, which the packages of other versions do not contain.
 const OF_THE_SERVER: &[&str] = &[
-    "--package=atta",
-    "--package=atta-cli",
     "--lib",
     "--test=it",
     "--test=compat",
@@ -35,7 +33,7 @@ const OF_THE_SERVER: &[&str] = &[
 
 /// The modules that test the guarantees of a worker, for any kind of claims.
 pub(crate) const WORKER_MODULES: &[&str] = &["worker::", "faults::"];
-const OF_THE_LIBRARY: &[&str] = &["--package=atta", "--test=it", "--"];
+const OF_THE_LIBRARY: &[&str] = &["--test=it", "--"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -73,7 +71,7 @@ fn once(all_postgres: bool) -> Result {
     if all_postgres {
         return on_every_version();
     }
-    tests(&binaries, &["--workspace"], &[])?;
+    tests(&binaries, &[], &[])?;
     tests(&binaries, &[OF_THE_LIBRARY, WORKER_MODULES].concat(), &[("ATTA_TEST_CLAIMS", "durable")])?;
     pooler::run(&binaries)?;
     if matrix::IS_PART_OF_TEST {
@@ -112,11 +110,14 @@ fn on_every_version() -> Result {
 }
 
 /// Starts one server for all test processes of the run; it ends with this process, however that ends.
+///
+/// `which` selects among the tests of the whole workspace. With `--package`, cargo would enable fewer features of some
+/// dependencies, and would build these, and all that depends on them, a second time.
 pub(crate) fn tests(binaries: &Binaries, which: &[&str], settings: &[(&str, &str)]) -> Result {
     let cluster = Cluster::temporary(binaries).map_err(|error| error.to_string())?;
     let mut command = cargo();
     command
-        .args(["test", "--quiet", "--all-features"])
+        .args(["test", "--quiet", "--workspace", "--all-features"])
         .args(which)
         .env("ATTA_TEST_SERVER", cluster.port().to_string())
         .env("ATTA_TEST_PG_BIN", binaries.folder())
