@@ -1,4 +1,4 @@
-//! Durations as users write them: `50ms`, `2s`, `1h30m`; a bare number is in milliseconds.
+//! Durations as users write them: `50ms`, `2s`, `1h30m`, `1.5 hours`; a bare number is in milliseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +12,13 @@ pub(crate) struct Span(pub(crate) Duration);
 
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
+/// The longest text that is read, in bytes. humantime panics if a sum of seconds is exactly `u64::MAX` and another full
+/// second follows in smaller units; such a text is longer than this.
+const LONGEST_TEXT: usize = 22;
+
+/// A hundred years, in milliseconds: what is longer means never.
+const CENTURY: u64 = 36_525 * 86_400_000;
+
 const EXPECTED: &str = "expected a length of time such as 500ms, 2s, 5m, 4h or 1h30m, or milliseconds";
 
 impl FromStr for Span {
@@ -22,28 +29,25 @@ impl FromStr for Span {
         if let Ok(milliseconds) = text.parse() {
             return Ok(Span(Duration::from_millis(milliseconds)));
         }
-        let mut total: u64 = 0;
-        let mut rest = text;
-        while !rest.is_empty() {
-            let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or(EXPECTED)?;
-            let (number, after) = rest.split_at(digits);
-            let letters = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
-            let (unit, after) = after.split_at(letters);
-            let (_, size) = UNITS.iter().find(|(name, _)| *name == unit.trim()).ok_or(EXPECTED)?;
-            let part =
-                number.parse::<u64>().ok().and_then(|number| number.checked_mul(*size)).ok_or(EXPECTED)?;
-            total = total.checked_add(part).ok_or(EXPECTED)?;
-            rest = after;
+        // humantime reads M as months, which nobody means by it here.
+        if text.len() > LONGEST_TEXT || text.contains(char::is_uppercase) {
+            return Err(EXPECTED);
         }
-        if text.is_empty() { Err(EXPECTED) } else { Ok(Span(Duration::from_millis(total))) }
+        let duration = humantime::parse_duration(text).map_err(|_| EXPECTED)?;
+        let milliseconds = u64::try_from(duration.as_millis()).map_err(|_| EXPECTED)?;
+        // A fraction of a millisecond would not be in force, but shown as if it were.
+        if Duration::from_millis(milliseconds) == duration { Ok(Span(duration)) } else { Err(EXPECTED) }
     }
 }
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
-        if rest == 0 {
-            return f.write_str("0s");
+        match rest {
+            0 => return f.write_str("0s"),
+            // Its units would make a text that is too long to be read again.
+            CENTURY.. => return write!(f, "{rest}"),
+            _ => {}
         }
         for (name, size) in UNITS {
             if rest >= size {
@@ -84,12 +88,28 @@ mod tests {
     fn reads_what_it_writes_and_bare_milliseconds() {
         for (text, milliseconds) in
             [("2000", 2000), ("50ms", 50), ("2s", 2000), ("1h30m", 5_400_000), ("1d", 86_400_000), ("0s", 0)]
+                .into_iter()
+                .chain([(" 5 s ", 5000), ("1h 30m", 5_400_000), ("1 d 2 h 3 m 4 s 500 ms", 93_784_500)])
+                .chain([("1 minute", 60_000), ("2 weeks", 1_209_600_000), ("1.5s", 1500)])
+                .chain([("18446744073709551615", u64::MAX), ("36524d23h59m59s999ms", CENTURY - 1)])
         {
             let span: Span = text.parse().unwrap();
             assert_eq!(span.0, Duration::from_millis(milliseconds), "{text}");
             assert_eq!(span.to_string().parse(), Ok(span), "{text}");
         }
-        for text in ["", "s", "-1", "2 weeks", "1.5s", "99999999999999999999d"] {
+        for text in [
+            "",
+            "s",
+            "-1",
+            "soon",
+            "5M",
+            "1h30",
+            "1us",
+            "1.0005s",
+            "99999999999999999999d",
+            "18446744073709551615s",
+            "18446744073709551615s1000ms",
+        ] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
     }
