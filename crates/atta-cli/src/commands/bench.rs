@@ -8,7 +8,7 @@ mod fleet;
 mod measure;
 mod report;
 
-use std::io::{IsTerminal, Write};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Bench;
 use crate::connect::{open, settings};
@@ -78,29 +78,22 @@ fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
     })
 }
 
-/// One line on a terminal that shows the current step; nothing if there is no terminal.
-struct Progress {
-    is_shown: bool,
-}
+/// One line on a terminal that shows the current step; indicatif shows nothing if there is no terminal.
+struct Progress(ProgressBar);
 
 impl Progress {
     fn new() -> Progress {
-        Progress { is_shown: std::io::stderr().is_terminal() }
+        let style =
+            ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+        Progress(ProgressBar::new_spinner().with_style(style))
     }
 
     fn say(&self, text: &str) {
-        self.write(&format!("\r\x1b[K{text}"));
+        self.0.set_message(text.to_owned());
+        self.0.tick();
     }
 
     fn clear(&self) {
-        self.write("\r\x1b[K");
-    }
-
-    fn write(&self, text: &str) {
-        if self.is_shown {
-            let mut stderr = std::io::stderr().lock();
-            // If the terminal is gone, progress is not needed.
-            let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
-        }
+        self.0.finish_and_clear();
     }
 }
