@@ -102,6 +102,17 @@ async fn one_slot_goes_on_after_its_queued_job_was_unlocked_and_claimed_again() 
     worker.stop().await.unwrap();
 }
 
+/// Drains once for each length of a round trip, in milliseconds.
+async fn jobs_start_under_adds(claims: Claims, round_trips: [u64; 3]) {
+    for ms in round_trips {
+        let (ran, added, longest) = drain_under_adds(claims, Duration::from_millis(ms)).await;
+        println!(
+            "round trip {ms} ms: {ran} of {added} ran within 8 s, longest time without a start {longest:?}"
+        );
+        assert!(longest < Duration::from_secs(4), "nothing started for {longest:?} (round trip {ms} ms)");
+    }
+}
+
 /// Each notification makes the answer of the claim that is under way worthless.
 async fn drain_under_adds(claims: Claims, rtt: Duration) -> (usize, usize, Duration) {
     let db = Database::migrated().await;
@@ -152,13 +163,7 @@ async fn drain_under_adds(claims: Claims, rtt: Duration) -> (usize, usize, Durat
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn durable_claims_go_on_while_jobs_are_added_quickly() {
-    for ms in [0, 2, 10] {
-        let (ran, added, longest) = drain_under_adds(Claims::Durable, Duration::from_millis(ms)).await;
-        println!(
-            "round trip {ms} ms: {ran} of {added} ran within 8 s, longest time without a start {longest:?}"
-        );
-        assert!(longest < Duration::from_secs(4), "nothing started for {longest:?} (round trip {ms} ms)");
-    }
+    jobs_start_under_adds(Claims::Durable, [0, 2, 10]).await;
 }
 
 /// More than 256 levels of jobs that are due tomorrow.
@@ -344,13 +349,7 @@ async fn begin_and_lose(client: &Client, utils: &WorkerUtils, reports: &mut Repo
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn held_claims_go_on_while_jobs_are_added_quickly() {
-    for ms in [2, 10, 30] {
-        let (ran, added, longest) = drain_under_adds(Claims::Held, Duration::from_millis(ms)).await;
-        println!(
-            "held, round trip {ms} ms: {ran} of {added} ran within 8 s, longest time without a start {longest:?}"
-        );
-        assert!(longest < Duration::from_secs(4), "nothing started for {longest:?} (round trip {ms} ms)");
-    }
+    jobs_start_under_adds(Claims::Held, [2, 10, 30]).await;
 }
 
 /// A lost reply to a claim is cleared up when no lane is away. Held jobs whose connection was lost are claimed anew by a
