@@ -10,6 +10,7 @@ mod deny;
 mod fuzz;
 mod install;
 mod matrix;
+mod package;
 mod patroni;
 mod pooler;
 mod postgres;
@@ -28,8 +29,9 @@ Usage: cargo xtask COMMAND
   test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
   test --repeat N [FILTER...]   all test binaries N times, with different thread counts and CPU load; lists the failures
                           by test, and exits with 1 if there are any. FILTER: only tests whose names contain it
+  test --postgres MAJOR   the tests that depend on the server, on one version of it: 12 to 18
   pooler                  the library's tests behind PgBouncer, in both of its modes
-  check                   format, lints, and the licences and origins of dependencies
+  check                   format, lints, the licences and origins of dependencies, and the packages for crates.io
   chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
   matrix [ROW]            one fault per row, one promise per column: a stuck thing delays only itself; 5 minutes.
                           ROW: only rows whose names contain it
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         ["test", "--repeat"] => Err("--repeat takes a number of rounds".to_owned()),
+        ["test", "--postgres", major] => test::run_on_version(major),
         ["check"] => test::check(),
         ["pooler"] => pooler::run_alone(),
         ["fuzz"] => fuzz::run(60),
