@@ -10,6 +10,7 @@ mod dependencies;
 mod fuzz;
 mod install;
 mod matrix;
+mod package;
 mod patroni;
 mod pooler;
 mod postgres;
@@ -40,7 +41,7 @@ enum Task {
     Test(test::Options),
     /// The library's tests behind PgBouncer, in both of its modes
     Pooler,
-    /// Format, lints, and the licences and origins of dependencies
+    /// Format, lints, the licences and origins of dependencies, and the packages for crates.io
     Check,
     /// Workers under random faults, checked against a ledger of all jobs
     Chaos(chaos::Options),
@@ -141,6 +142,7 @@ mod tests {
             "demo --stay",
             "test",
             "test --all-postgres",
+            "test --postgres 12",
             "test --repeat 3",
             "test --repeat 10 worker:: faults::",
             "pooler",
@@ -170,6 +172,8 @@ mod tests {
             "test --repeat many",
             "test --repeat 2 --skip=a",
             "test --repeat 2 --all-postgres",
+            "test --postgres 11",
+            "test --postgres 15 worker::",
             "chaos --minutes 0",
             "chaos --minutes inf",
             "patroni --rounds 0",

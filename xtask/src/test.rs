@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use atta_cluster::{Binaries, Cluster};
+use clap::value_parser;
 
 use crate::dependencies::{self, Tool};
-use crate::{Result, cargo, chaos, fuzz, install, matrix, pooler, postgres, repeat, say};
+use crate::{Result, cargo, chaos, fuzz, install, matrix, package, pooler, postgres, repeat, say};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
@@ -37,31 +38,33 @@ const OF_THE_LIBRARY: &[&str] = &["--test=it", "--"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only the tests that depend on the version of the server, on PostgreSQL 12 to 18
-    #[arg(long, conflicts_with_all = ["repeat", "filters"])]
+    /// The checks, and instead of all tests those that depend on the server, on PostgreSQL 12 to 18
+    #[arg(long, group = "kind")]
     all_postgres: bool,
+    /// Only the tests that depend on the server, on one version of it: 12 to 18
+    #[arg(long, group = "kind", value_name = "MAJOR", value_parser = value_parser!(u32).range(12..=18))]
+    postgres: Option<u32>,
     /// All test binaries N times, with different thread counts and CPU load; lists the failures by test, and exits with
     /// 1 if there are any
-    #[arg(long, value_name = "N")]
+    #[arg(long, group = "kind", value_name = "N")]
     repeat: Option<NonZeroUsize>,
     /// With --repeat: only tests whose names contain one of these
-    #[arg(value_name = "FILTER", requires = "repeat")]
+    #[arg(value_name = "FILTER", requires = "repeat", conflicts_with_all = ["all_postgres", "postgres"])]
     filters: Vec<String>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    match options.repeat {
-        Some(rounds) => repeat::run(rounds.get(), &options.filters),
-        None => once(options.all_postgres).map(|()| ExitCode::SUCCESS),
+    let success = |()| ExitCode::SUCCESS;
+    match (options.repeat, options.postgres) {
+        (Some(rounds), _) => repeat::run(rounds.get(), &options.filters),
+        (None, Some(major)) => on_version(major).map(success),
+        (None, None) => once(options.all_postgres).map(success),
     }
 }
 
 fn once(all_postgres: bool) -> Result {
     let binaries = install::postgres()?;
-    install::node_packages()?;
-    install::python_packages()?;
-    install::pgbouncer()?;
-    install::faketime()?;
+    install_programs()?;
     check(Tool::Required)?;
     let chaos = if all_postgres { None } else { Some(chaos::Beside::start()?) };
     let mut doc = cargo();
@@ -80,13 +83,32 @@ fn once(all_postgres: bool) -> Result {
     chaos.map_or(Ok(()), chaos::Beside::finish)
 }
 
-/// Format, rules for dependencies, and lints: once as the tests are built, and once as most users build the library.
+/// The tests that depend on the server, on one of its versions and without the checks. The forge runs one job per
+/// version.
+fn on_version(major: u32) -> Result {
+    let known = postgres::VERSIONS.into_iter().find(|(known, _)| *known == major);
+    let (major, version) = known.ok_or_else(|| format!("no PostgreSQL {major} is known here"))?;
+    install_programs()?;
+    tests(&postgres::fetch(major, version)?, OF_THE_SERVER, &[])
+}
+
+/// What the tests need besides a server.
+fn install_programs() -> Result {
+    install::node_packages()?;
+    install::python_packages()?;
+    install::pgbouncer()?;
+    install::faketime()
+}
+
+/// Format, rules for dependencies, packages, and lints: once as the tests are built, and once as most users build the
+/// library.
 pub(crate) fn check(tool: Tool) -> Result {
     let lint = |selection: &[&str]| {
         crate::run(cargo().args(["clippy", "--quiet"]).args(selection).args(["--", "-D", "warnings"]))
     };
     crate::run(cargo().args(["fmt", "--all", "--check"]))?;
     dependencies::check(tool)?;
+    package::check()?;
     lint(&["--workspace", "--all-targets", "--all-features"])?;
     lint(&["--package", "atta", "--lib"])
 }
