@@ -1,12 +1,12 @@
 //! Programs that the commands need on the machine, installed if they are missing.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use atta_cluster::Binaries;
+use atta_cluster::{Binaries, OwnedChild};
 
 use crate::{Result, cargo, root, run, say};
 
@@ -70,18 +70,42 @@ pub(crate) fn cpp_compiler() -> Result {
 /// The version that `deny.toml` is written for.
 pub(crate) const CARGO_DENY: &str = "cargo-deny@0.20.2";
 
-/// cargo-deny. It is built from source, once; without optimisation, since it runs only for a second.
-pub(crate) fn cargo_deny() -> Result {
-    if find_cargo_deny().is_some() {
-        return Ok(());
+/// A build of cargo-deny, in the background of other steps. It ends when this value is dropped.
+pub(crate) struct CargoDenyBuild {
+    child: OwnedChild,
+    /// The file with its output.
+    log: PathBuf,
+}
+
+impl CargoDenyBuild {
+    /// Builds it from source; without optimisation, since it runs only for a second, and without debug symbols, which
+    /// would take half of the time. With the lowest priority, it uses the cores while tests wait for the database.
+    pub(crate) fn start() -> Result<CargoDenyBuild> {
+        let log = root().join("target/cargo-deny.log");
+        say(&format!("==> cargo-deny is missing: building it in the background: {}", log.display()));
+        let failed = |error| format!("building cargo-deny: {error}");
+        let output = File::create(&log).map_err(failed)?;
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(cargo().get_program());
+        command.args(["install", CARGO_DENY, "--locked", "--debug", "--root"]).arg(tools());
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0").current_dir(root()).stdin(Stdio::null());
+        command.stdout(output.try_clone().map_err(failed)?).stderr(output);
+        Ok(CargoDenyBuild { child: OwnedChild::spawn(&mut command).map_err(failed)?, log })
     }
-    say("cargo-deny is missing: building it, which takes a while");
-    let mut install = cargo();
-    install.args(["install", CARGO_DENY, "--locked", "--debug", "--quiet", "--root"]).arg(tools());
-    // Debug symbols would take half of the time.
-    install.env("CARGO_PROFILE_DEV_DEBUG", "0");
-    let hint = "hint: if it can't be built here, put cargo-deny on the PATH";
-    run(&mut install).map_err(|error| format!("dependencies are not checked: {error}\n{hint}"))
+
+    /// Waits for its end.
+    pub(crate) fn finish(mut self) -> Result {
+        say("==> waiting for cargo-deny to be built");
+        let status = self.child.wait().map_err(|error| format!("building cargo-deny: {error}"))?;
+        if status.success() {
+            return Ok(());
+        }
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        Err(format!(
+            "dependencies are not checked, since cargo-deny can't be built ({status}):\n{log}\n\
+             hint: put cargo-deny on the PATH"
+        ))
+    }
 }
 
 /// Finds it on the PATH, or in our own folder.

@@ -65,7 +65,7 @@ impl Task {
             Task::Demo(options) => demo::run(&options).map(success),
             Task::Test(options) => test::run(&options),
             Task::Pooler => pooler::run_alone().map(success),
-            Task::Check => test::check(dependencies::Tool::IfInstalled).map(success),
+            Task::Check => test::check().map(success),
             Task::Chaos(options) => chaos::run(&options).map(success),
             Task::Matrix(options) => matrix::run(&options).map(success),
             Task::Patroni(options) => patroni::run(&options).map(success),

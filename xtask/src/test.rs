@@ -7,8 +7,9 @@ use std::time::Instant;
 use atta_cluster::{Binaries, Cluster};
 use clap::value_parser;
 
-use crate::dependencies::{self, Tool};
-use crate::{Result, cargo, chaos, fuzz, install, matrix, package, pooler, postgres, repeat, say};
+use crate::{
+    Result, cargo, chaos, dependencies, fuzz, install, matrix, package, pooler, postgres, repeat, say,
+};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
@@ -65,14 +66,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn once(all_postgres: bool) -> Result {
     let binaries = install::postgres()?;
     install_programs()?;
-    check(Tool::Required)?;
+    let dependencies = dependencies::Pending::start()?;
+    check_code()?;
     let chaos = if all_postgres { None } else { Some(chaos::Beside::start()?) };
     let mut doc = cargo();
     doc.args(["doc", "--workspace", "--no-deps", "--all-features", "--quiet"]);
     crate::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     fuzz::run_for(FUZZ_SECONDS)?;
     if all_postgres {
-        return on_every_version();
+        on_every_version()?;
+        return dependencies.finish();
     }
     tests(&binaries, &[], &[])?;
     tests(&binaries, &[OF_THE_LIBRARY, WORKER_MODULES].concat(), &[("ATTA_TEST_CLAIMS", "durable")])?;
@@ -80,7 +83,8 @@ fn once(all_postgres: bool) -> Result {
     if matrix::IS_PART_OF_TEST {
         matrix::run_rows("")?;
     }
-    chaos.map_or(Ok(()), chaos::Beside::finish)
+    chaos.map_or(Ok(()), chaos::Beside::finish)?;
+    dependencies.finish()
 }
 
 /// The tests that depend on the server, on one of its versions and without the checks. The forge runs one job per
@@ -100,14 +104,17 @@ fn install_programs() -> Result {
     install::faketime()
 }
 
-/// Format, rules for dependencies, packages, and lints: once as the tests are built, and once as most users build the
-/// library.
-pub(crate) fn check(tool: Tool) -> Result {
+pub(crate) fn check() -> Result {
+    dependencies::check_if_installed()?;
+    check_code()
+}
+
+/// Format, packages, and lints: once as the tests are built, and once as most users build the library.
+fn check_code() -> Result {
     let lint = |selection: &[&str]| {
         crate::run(cargo().args(["clippy", "--quiet"]).args(selection).args(["--", "-D", "warnings"]))
     };
     crate::run(cargo().args(["fmt", "--all", "--check"]))?;
-    dependencies::check(tool)?;
     package::check()?;
     lint(&["--workspace", "--all-targets", "--all-features"])?;
     lint(&["--package", "atta", "--lib"])

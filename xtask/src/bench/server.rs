@@ -102,3 +102,21 @@ impl Server {
         command
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_is_durable_and_leaves_nothing_behind() {
+        let binaries =
+            std::env::var_os("ATTA_TEST_PG_BIN").map_or_else(Binaries::find, Binaries::at).unwrap();
+        let server = Server::start(binaries, &["max_connections=20"]).unwrap();
+        let setting = |name: &str| server.psql("postgres", &["-c", &format!("show {name}")]).unwrap();
+        assert_eq!((setting("fsync"), setting("max_connections")), ("on".to_owned(), "20".to_owned()));
+        assert!(server.pid().unwrap() > 0);
+        let folder = server.cluster.folder().to_owned();
+        server.stop().unwrap();
+        assert!(!folder.exists());
+    }
+}
