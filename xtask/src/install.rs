@@ -5,12 +5,14 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use atta_cluster::{Binaries, OwnedChild};
 
 use crate::{Result, cargo, root, run, say};
 
 /// Installs packages and prevents their services from starting: we need only the programs, and nothing left running.
+/// The first argument is `update` if the lists of packages have to be read anew.
 const APT_SCRIPT: &str = r#"
 set -e
 policy=/usr/sbin/policy-rc.d
@@ -20,7 +22,8 @@ if [ ! -e "$policy" ]; then
   chmod 755 "$policy"
 fi
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
+if [ "$1" = update ]; then apt-get update -qq; fi
+shift
 apt-get install -y -qq --no-install-recommends "$@"
 "#;
 
@@ -167,7 +170,10 @@ fn packages(what: &str, names: &[&str]) -> Result {
     }
     say(&format!("{what} is missing: installing {list} by apt-get"));
     let mut command = if am_root() { Command::new("sh") } else { as_root(what, &list)? };
-    run(command.args(["-c", APT_SCRIPT, "apt"]).args(names))
+    // Reading the lists takes longer than most packages do, so once must be enough.
+    static IS_UPDATED: AtomicBool = AtomicBool::new(false);
+    let update = if IS_UPDATED.swap(true, Ordering::Relaxed) { "keep" } else { "update" };
+    run(command.args(["-c", APT_SCRIPT, "apt", update]).args(names))
 }
 
 fn as_root(what: &str, list: &str) -> Result<Command> {
