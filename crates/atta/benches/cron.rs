@@ -1,6 +1,6 @@
 //! How long a large crontab takes to be read, and to be matched against a minute: `cargo bench -p atta --bench cron`.
 //!
-//! Ends with an error if it is more than what `docs/cron.md` promises. No library for it: a median of a few runs is
+//! Ends with an error if it is more than what `docs/guides/cron.md` promises. No library for it: a median of a few runs is
 //! all that these two figures need.
 #![allow(missing_docs, clippy::unwrap_used)]
 

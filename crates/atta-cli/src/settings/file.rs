@@ -14,7 +14,7 @@ use crate::output::Failure;
 /// The file that is read if none is named and it exists.
 const NAME: &str = "atta.toml";
 
-/// The contents of a settings file. docs/settings.md describes each key.
+/// The contents of a settings file. docs/reference/settings.md describes each key.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
