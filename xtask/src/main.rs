@@ -4,6 +4,7 @@
 //! package manager, and named before that.
 
 mod bench;
+mod book;
 mod chaos;
 mod demo;
 mod deny;
@@ -29,6 +30,8 @@ Usage: cargo xtask COMMAND
   test --repeat N [FILTER...]   all test binaries N times, with different thread counts and CPU load; lists the failures
                           by test, and exits with 1 if there are any. FILTER: only tests whose names contain it
   pooler                  the library's tests behind PgBouncer, in both of its modes
+  book [--serve]          checks the links of docs/ and builds the book in target/book; --serve: and shows it in a browser
+  book --write            writes the generated pages of the reference anew
   check                   format, lints, and the licences and origins of dependencies
   chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
   matrix [ROW]            one fault per row, one promise per column: a stuck thing delays only itself; 5 minutes.
@@ -58,6 +61,8 @@ fn main() -> ExitCode {
         },
         ["test", "--repeat"] => Err("--repeat takes a number of rounds".to_owned()),
         ["check"] => test::check(),
+        ["book", options @ ..] => book::run(options),
+        ["book-links", words @ ..] => book::preprocess(words),
         ["pooler"] => pooler::run_alone(),
         ["fuzz"] => fuzz::run(60),
         ["fuzz", seconds] => match seconds.parse() {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use atta_cluster::{Binaries, Cluster};
 
-use crate::{Result, cargo, chaos, deny, fuzz, install, matrix, pooler, postgres, say};
+use crate::{Result, book, cargo, chaos, deny, fuzz, install, matrix, pooler, postgres, say};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
@@ -46,6 +46,7 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     let mut doc = cargo();
     doc.args(["doc", "--workspace", "--no-deps", "--all-features", "--quiet"]);
     crate::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+    book::run_as_step()?;
     fuzz::run(FUZZ_SECONDS)?;
     if all_postgres {
         return on_every_version();
