@@ -13,6 +13,7 @@ mod secrets;
 mod roles;
 mod breaking;
 mod book_reference;
+mod quickstarts;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
