@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         ["test", "--repeat"] => Err("--repeat takes a number of rounds".to_owned()),
         ["check"] => test::check(),
         ["book", options @ ..] => book::run(options),
+        // For mdBook: docs/book.toml names it.
         ["book-links", words @ ..] => book::preprocess(words),
         ["pooler"] => pooler::run_alone(),
         ["fuzz"] => fuzz::run(60),

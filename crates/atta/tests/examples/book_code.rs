@@ -1,5 +1,6 @@
 //! Rust code in the book is code that tests run: each block is a part of an example or of a test.
 
+use testkit::Database;
 use testkit::book::{Block, blocks, files, read, root};
 
 /// The blocks of Rust code in all pages, each with its place.
@@ -64,4 +65,22 @@ async fn the_quickstart_for_rust_prints_what_its_page_says() {
     assert_eq!(super::output("quickstart").await, expected.code);
     let program = page.iter().find(|block| block.comment.starts_with("same as: ")).expect("the program");
     assert_eq!(program.comment, "same as: crates/atta/examples/quickstart.rs");
+}
+
+/// The SQL in these pages needs nothing but the schema and a table of users.
+#[tokio::test]
+async fn the_sql_in_the_guides_runs() {
+    let pages = ["adding-jobs", "batches", "job-keys", "queues"].map(|page| format!("docs/guides/{page}.md"));
+    for page in pages {
+        let db = Database::migrated().await;
+        let client = db.client().await;
+        client.batch_execute("create table users (id int primary key)").await.expect("a table is created");
+        let sql: Vec<Block> =
+            blocks(&read(&page)).into_iter().filter(|block| block.language == "sql").collect();
+        assert!(!sql.is_empty(), "{page} has SQL");
+        for block in sql {
+            let ran = client.batch_execute(&block.code).await;
+            ran.unwrap_or_else(|error| panic!("{page}:{}: {error:?}", block.line));
+        }
+    }
 }
