@@ -107,7 +107,8 @@ pub(crate) struct Migrate {
 
     /// Print the SQL that creates three roles for the schema: producer, worker and reader; needs no database
     ///
-    /// docs/operating/roles.md lists what each role may do. Run the SQL after the schema was installed, and after each upgrade.
+    /// docs/operating/roles.md lists what each role may do. Run the SQL after the schema was installed, and after each
+    /// upgrade.
     #[arg(long, conflicts_with_all = ["print", "dry_run"])]
     pub(crate) print_roles: bool,
 

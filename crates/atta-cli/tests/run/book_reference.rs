@@ -122,9 +122,12 @@ fn settings() -> Vec<Setting> {
     for (name, value) in OTHER_VARIABLES {
         by_variables.push(config(&folder, &[], &[(name.to_owned(), value.to_owned())]));
     }
-    let from = |config: &BTreeMap<String, Value>, key: &str| config[key]["from"].as_str().unwrap().to_owned();
+    let from = |config: &BTreeMap<String, Value>, key: &str| {
+        config[key]["from"].as_str().expect("it has an origin").to_owned()
+    };
     let of_item = |item: testkit::book::Item| {
-        let key = item.code.trim_start_matches("pub(super) ").split(':').next().unwrap().to_owned();
+        let field = item.code.trim_start_matches("pub(super) ");
+        let key = field.split(':').next().expect("a field has a name").to_owned();
         let option = Some(from(&with_options, &key)).filter(|name| name.starts_with("--"));
         let variables = by_variables.iter().map(|config| from(config, &key));
         let variables = variables.filter_map(|from| from.strip_prefix('$').map(str::to_owned)).collect();
