@@ -69,6 +69,7 @@ pub(crate) fn check() -> Result {
     let mut paths = files(&root.join("docs"))?;
     paths.extend(files_of(&root)?);
     paths.push(root.join("bench/RESULTS.md"));
+    paths.extend(files(&root.join("crates"))?);
     for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
         pages.push(Page { path: relative(path), text: read(path)? });
     }

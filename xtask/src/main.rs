@@ -11,6 +11,7 @@ mod deny;
 mod fuzz;
 mod install;
 mod matrix;
+mod package;
 mod patroni;
 mod pooler;
 mod postgres;
@@ -29,10 +30,11 @@ Usage: cargo xtask COMMAND
   test [--all-postgres]   format, lints, documentation and every test; --all-postgres: on versions 12 to 18
   test --repeat N [FILTER...]   all test binaries N times, with different thread counts and CPU load; lists the failures
                           by test, and exits with 1 if there are any. FILTER: only tests whose names contain it
+  test --postgres MAJOR   the tests that depend on the server, on one version of it: 12 to 18
   pooler                  the library's tests behind PgBouncer, in both of its modes
   book [--serve]          checks the links of docs/ and builds the book in target/book; --serve: and shows it in a browser
   book --write            writes the generated pages of the reference anew
-  check                   format, lints, and the licences and origins of dependencies
+  check                   format, lints, the licences and origins of dependencies, and the packages for crates.io
   chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
   matrix [ROW]            one fault per row, one promise per column: a stuck thing delays only itself; 5 minutes.
                           ROW: only rows whose names contain it
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         ["test", "--repeat"] => Err("--repeat takes a number of rounds".to_owned()),
+        ["test", "--postgres", major] => test::run_on_version(major),
         ["check"] => test::check(),
         ["book", options @ ..] => book::run(options),
         // For mdBook: docs/book.toml names it.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use atta_cluster::{Binaries, Cluster};
 
-use crate::{Result, book, cargo, chaos, deny, fuzz, install, matrix, pooler, postgres, say};
+use crate::{Result, book, cargo, chaos, deny, fuzz, install, matrix, package, pooler, postgres, say};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
@@ -36,10 +36,7 @@ const OF_THE_LIBRARY: &[&str] = &["--package=atta", "--test=it", "--"];
 
 pub(crate) fn run(all_postgres: bool) -> Result {
     let binaries = install::postgres()?;
-    install::node_packages()?;
-    install::python_packages()?;
-    install::pgbouncer()?;
-    install::faketime()?;
+    install_programs()?;
     install::cargo_deny();
     check()?;
     let chaos = if all_postgres { None } else { Some(chaos::Beside::start()?) };
@@ -60,13 +57,32 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     chaos.map_or(Ok(()), chaos::Beside::finish)
 }
 
-/// Format, rules for dependencies, and lints: once as the tests are built, and once as most users build the library.
+/// The tests that depend on the server, on one of its versions and without the checks. The forge runs one job per
+/// version.
+pub(crate) fn run_on_version(major: &str) -> Result {
+    let known = postgres::VERSIONS.into_iter().find(|(known, _)| known.to_string() == major);
+    let (major, version) =
+        known.ok_or_else(|| format!("--postgres takes a number from 12 to 18, not {major:?}"))?;
+    install_programs()?;
+    tests(&postgres::fetch(major, version)?, OF_THE_SERVER, &[])
+}
+
+/// What the tests need besides a server.
+fn install_programs() -> Result {
+    install::node_packages()?;
+    install::python_packages()?;
+    install::pgbouncer()?;
+    install::faketime()
+}
+
+/// Format, rules for dependencies, packages, and lints: once as the tests are built, and once as most users build the library.
 pub(crate) fn check() -> Result {
     let lint = |selection: &[&str]| {
         crate::run(cargo().args(["clippy", "--quiet"]).args(selection).args(["--", "-D", "warnings"]))
     };
     crate::run(cargo().args(["fmt", "--all", "--check"]))?;
     deny::check()?;
+    package::check()?;
     lint(&["--workspace", "--all-targets", "--all-features"])?;
     lint(&["--package", "atta", "--lib"])
 }

@@ -57,3 +57,8 @@ pub use worker::{
 
 /// The result type of most functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Compiles the code in the README of this crate as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

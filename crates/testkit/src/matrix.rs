@@ -14,6 +14,7 @@ mod world;
 
 use std::future::Future;
 use std::process::ExitCode;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use atta::WorkerOptions;
@@ -36,6 +37,9 @@ pub const GRACE: Duration = Duration::from_secs(2);
 
 /// After how long without a heartbeat a worker is stale.
 pub const THRESHOLD: Duration = Duration::from_secs(4);
+
+/// Rows mostly wait, so several run at a time.
+const ROWS_AT_A_TIME: usize = 4;
 
 /// A row: a fault, and the columns that can't be expected to hold during it.
 #[derive(Clone, Copy, Debug)]
@@ -111,17 +115,24 @@ fn run<R: Rows>(wanted: &str) -> bool {
     let cells = run_row::<R>(normal_row, &normal);
     normal.learn(&cells);
     let mut is_green = table::print(&normal_row, &cells);
-    for row in R::ROWS.iter().filter(|row| row.name.contains(wanted)) {
-        is_green &= table::print(row, &run_row::<R>(*row, &normal));
+    let rows: Vec<Row> = R::ROWS.iter().filter(|row| row.name.contains(wanted)).copied().collect();
+    for rows in rows.chunks(ROWS_AT_A_TIME) {
+        let running: Vec<_> = rows.iter().map(|row| start_row::<R>(*row, &normal)).collect();
+        for (row, running) in rows.iter().zip(running) {
+            is_green &= table::print(row, &finish_row(running));
+        }
     }
     is_green
 }
 
-/// Both runs of a row, on a new thread and runtime: if a run can't even be set up, its cells are red, and the other
-/// rows continue.
 fn run_row<R: Rows>(row: Row, normal: &Normal) -> Vec<Cell> {
+    finish_row(start_row::<R>(row, normal))
+}
+
+/// Starts both runs of a row, on a new thread and runtime.
+fn start_row<R: Rows>(row: Row, normal: &Normal) -> JoinHandle<Vec<Cell>> {
     let normal = normal.clone();
-    let running = std::thread::spawn(move || {
+    std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         runtime.expect("a runtime").block_on(async {
             let (mut cells, end) = tokio::join!(
@@ -131,6 +142,10 @@ fn run_row<R: Rows>(row: Row, normal: &Normal) -> Vec<Cell> {
             cells.push(end);
             cells
         })
-    });
+    })
+}
+
+/// If a run can't even be set up, its cells are red, and the other rows continue.
+fn finish_row(running: JoinHandle<Vec<Cell>>) -> Vec<Cell> {
     running.join().unwrap_or_else(|_| vec![Cell::Red("the run could not be set up".into()); 6])
 }

@@ -249,6 +249,10 @@ pub(crate) fn read_levels(
     rows: &[Row],
     request: &Request,
 ) -> Result<(Vec<(usize, Option<Order>)>, Option<Order>)> {
+    if let ([_], [first, .., last]) = (&*request.levels, rows) {
+        // The next pick waits for this: of one level, the first and the last row tell everything.
+        return Ok((vec![(rows.len(), Some(read_order(last)?))], Some(read_order(first)?)));
+    }
     let (mut levels, mut most_urgent) = (vec![(0, None); request.levels.len()], None);
     // The rows of a level follow one another.
     for rows in rows.chunk_by(|one, other| level_number(one).ok() == level_number(other).ok()) {

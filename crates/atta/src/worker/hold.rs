@@ -314,11 +314,19 @@ async fn read(
     request: &Request,
     bytes: usize,
 ) -> Result<(Vec<Arc<Job>>, Vec<Arc<Job>>)> {
-    let jobs: Result<Vec<Job>> = rows.iter().map(|row| claim::read_picked(row, request)).collect();
-    let mut jobs = jobs?;
-    let is_sorted = |one: &Job, other: &Job| one.order() <= other.order();
-    if !jobs.is_sorted_by(is_sorted) {
-        jobs.sort_unstable_by_key(Job::order);
+    let mut jobs = Vec::with_capacity(rows.len());
+    for rows in rows.chunks(MANY) {
+        if !jobs.is_empty() {
+            // Other lanes have answers to read, and picks to send.
+            tokio::task::yield_now().await;
+        }
+        for row in rows {
+            jobs.push(Arc::new(claim::read_picked(row, request)?));
+        }
+    }
+    let is_sorted = |one: &Arc<Job>, other: &Arc<Job>| one.order() <= other.order();
+    if request.levels.len() > 1 && !jobs.is_sorted_by(is_sorted) {
+        jobs.sort_unstable_by_key(|job| job.order());
     }
     let mut used = 0;
     let mut end = jobs.len();
@@ -328,15 +336,17 @@ async fn read(
             break;
         }
         if job.lacks_payload() {
-            match claim::read_payload(shared, client, job.id).await? {
-                Some(payload) => job.payload = payload,
-                None => return Err(Error::unavailable("reading a payload: a held job is gone")),
+            let payload = claim::read_payload(shared, client, job.id).await?;
+            match (payload, Arc::get_mut(job)) {
+                (Some(payload), Some(job)) => job.payload = payload,
+                // Nobody else has the job yet, so it is the payload that is missing.
+                _ => return Err(Error::unavailable("reading a payload: a held job is gone")),
             }
         }
         used += job.payload.len();
     }
-    let without_room = jobs.split_off(end).into_iter().map(Arc::new).collect();
-    Ok((jobs.into_iter().map(Arc::new).collect(), without_room))
+    let without_room = jobs.split_off(end);
+    Ok((jobs, without_room))
 }
 
 fn failed(error: tokio_postgres::Error) -> Error {

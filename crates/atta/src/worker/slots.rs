@@ -226,7 +226,7 @@ impl Waiting {
 }
 
 /// Outcomes are handed over in company, if they come quickly: so many at most.
-const COMPANY: usize = 64;
+const COMPANY: usize = 256;
 
 /// And none waits longer for it than this.
 const COMPANY_TIME: Duration = Duration::from_millis(1);
