@@ -117,6 +117,29 @@ pub(crate) fn find_cargo_deny() -> Option<PathBuf> {
     ["cargo-deny".into(), own].into_iter().find(|program: &PathBuf| answers(&program.to_string_lossy()))
 }
 
+/// The version that `docs/book.toml` is written for.
+const MDBOOK: &str = "mdbook@0.5.4";
+
+/// mdBook, which builds the book; built from source, once, like cargo-deny. Without the search index, and without the
+/// server unless that is asked for: they would take most of the time. None if it can't be built here.
+pub(crate) fn mdbook(with_server: bool) -> Option<PathBuf> {
+    let own = tools().join("bin/mdbook");
+    let question = if with_server { &["serve", "--help"][..] } else { &["--version"] };
+    let can = |program: &PathBuf| {
+        let asked = Command::new(program).args(question).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    };
+    if let Some(program) = ["mdbook".into(), own.clone()].into_iter().find(can) {
+        return Some(program);
+    }
+    say("mdbook is missing: building it, which takes a while");
+    let mut install = cargo();
+    install.args(["install", MDBOOK, "--locked", "--debug", "--force", "--quiet", "--root"]).arg(tools());
+    install.args(if with_server { &["--features", "watch,serve"][..] } else { &["--no-default-features"] });
+    install.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    run(&mut install).is_ok().then_some(own)
+}
+
 /// A folder in which nobody else can put a program.
 fn tools() -> PathBuf {
     root().join("target/tools")

@@ -4,6 +4,7 @@
 //! package manager, and named before that.
 
 mod bench;
+mod book;
 mod chaos;
 mod demo;
 mod dependencies;
@@ -41,6 +42,11 @@ enum Task {
     Test(test::Options),
     /// The library's tests behind PgBouncer, in both of its modes
     Pooler,
+    /// Checks the links of docs/ and builds the book in target/book
+    Book(book::Options),
+    /// The preprocessor that docs/book.toml names
+    #[command(hide = true)]
+    BookLinks(book::PreprocessorOptions),
     /// Format, lints, the licences and origins of dependencies, and the packages for crates.io
     Check,
     /// Workers under random faults, checked against a ledger of all jobs
@@ -65,6 +71,8 @@ impl Task {
             Task::Demo(options) => demo::run(&options).map(success),
             Task::Test(options) => test::run(&options),
             Task::Pooler => pooler::run_alone().map(success),
+            Task::Book(options) => book::run(&options).map(success),
+            Task::BookLinks(options) => book::preprocess(&options).map(success),
             Task::Check => test::check().map(success),
             Task::Chaos(options) => chaos::run(&options).map(success),
             Task::Matrix(options) => matrix::run(&options).map(success),

@@ -8,7 +8,7 @@ use atta_cluster::{Binaries, Cluster};
 use clap::value_parser;
 
 use crate::{
-    Result, cargo, chaos, dependencies, fuzz, install, matrix, package, pooler, postgres, repeat, say,
+    Result, book, cargo, chaos, dependencies, fuzz, install, matrix, package, pooler, postgres, repeat, say,
 };
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
@@ -72,6 +72,7 @@ fn once(all_postgres: bool) -> Result {
     let mut doc = cargo();
     doc.args(["doc", "--workspace", "--no-deps", "--all-features", "--quiet"]);
     crate::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+    book::run_as_step()?;
     fuzz::run_for(FUZZ_SECONDS)?;
     if all_postgres {
         on_every_version()?;

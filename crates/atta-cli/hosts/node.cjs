@@ -1,4 +1,5 @@
-// The host of JavaScript and TypeScript tasks. docs/hosts.md describes the messages, docs/tasks.md what tasks get.
+// The host of JavaScript and TypeScript tasks. docs/guides/hosts.md describes the messages, and
+// docs/guides/tasks-in-javascript.md what tasks get.
 //
 // One process, one socket (file descriptor 3), many jobs at a time. Each line is a message. All messages of one turn of
 // the event loop are sent in one write, and helpers are created only when a task asks for them: a job that does nothing

@@ -1,4 +1,4 @@
-"""The host of Python tasks: see docs/hosts.md for the words, docs/tasks.md for what tasks get.
+"""The host of Python tasks: see docs/guides/hosts.md for the messages, docs/guides/tasks-in-python.md for what tasks get.
 
 The main thread runs an asyncio loop, for tasks that are coroutines. Other tasks run in threads: one that is idle, or a new
 one, so that tasks that hang keep no others waiting. One thread reads the socket (file descriptor 3), one writes: whatever has

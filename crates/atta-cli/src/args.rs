@@ -107,7 +107,8 @@ pub(crate) struct Migrate {
 
     /// Print the SQL that creates three roles for the schema: producer, worker and reader; needs no database
     ///
-    /// docs/roles.md lists what each role may do. Run the SQL after the schema was installed, and after each upgrade.
+    /// docs/operating/roles.md lists what each role may do. Run the SQL after the schema was installed, and after each
+    /// upgrade.
     #[arg(long, conflicts_with_all = ["print", "dry_run"])]
     pub(crate) print_roles: bool,
 
@@ -123,7 +124,7 @@ pub(crate) struct Migrate {
 /// Measure how fast jobs are added, started and run on your server
 ///
 /// Creates a database on the server of the connection, and drops it at the end. Changes nothing else.
-/// docs/benchmarking.md explains the figures.
+/// docs/operating/benchmarking.md explains the figures.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Bench {
     #[command(flatten)]

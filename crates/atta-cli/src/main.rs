@@ -14,6 +14,8 @@ mod watch;
 mod logging;
 mod connect;
 mod output;
+#[cfg(test)]
+mod book_reference;
 
 use std::process::ExitCode;
 

@@ -4,6 +4,7 @@
 //! written as it is.
 
 pub(crate) mod ask;
+pub(crate) mod exit;
 pub(crate) mod job;
 pub(crate) mod json_fault;
 pub(crate) mod progress;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use anstyle::{AnsiColor, Style};
+use exit::Exit;
 use serde::Serialize;
 
 /// Why a command ended without having done its work.
@@ -27,19 +29,19 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// An error: exit code 2.
+    /// An error.
     pub(crate) fn new(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), hint: None, code: 2 }
+        Failure { message: message.into(), hint: None, code: Exit::ERROR }
     }
 
-    /// No error, but the queried condition is false or the target was not found: exit code 1.
+    /// No error, but the queried condition is false or the target was not found.
     pub(crate) fn not_so(message: impl Into<String>) -> Failure {
-        Failure { code: 1, ..Failure::new(message) }
+        Failure { code: Exit::NEGATIVE, ..Failure::new(message) }
     }
 
-    /// The command was ended by a signal: exit code 130, as in shells.
+    /// The command was ended by a signal; the exit code is that of shells.
     pub(crate) fn interrupted(signal: &str, done: &str) -> Failure {
-        Failure { code: 130, ..Failure::new(format!("interrupted by {signal}: {done}")) }
+        Failure { code: Exit::INTERRUPTED, ..Failure::new(format!("interrupted by {signal}: {done}")) }
     }
 
     /// Adds a line to the message.

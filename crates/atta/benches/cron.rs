@@ -1,7 +1,7 @@
 //! How long a large crontab takes to be read, and to be matched against a minute: `cargo bench -p atta --bench cron`.
 //!
-//! Ends with an error if it is more than what `docs/cron.md` promises. No library for it: a median of a few runs is
-//! all that these two figures need.
+//! Ends with an error if it is more than what `docs/guides/cron.md` promises. No library for it: a median of a few runs
+//! is all that these two figures need.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::fmt::Write;

@@ -6,6 +6,7 @@
 //! binaries. A test's database is a copy of a migrated template, created in milliseconds and dropped with its handle.
 //! With `ATTA_TEST_POOLER=transaction` or `session` its connection string leads through a PgBouncer in that mode.
 
+pub mod book;
 mod database;
 mod fast_clock;
 mod guarded;

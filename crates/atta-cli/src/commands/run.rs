@@ -17,6 +17,7 @@ use crate::args::{Connection, Run};
 use crate::connect;
 use crate::logging;
 use crate::output::Failure;
+use crate::output::exit::Exit;
 use crate::settings::Settings;
 use crate::tasks::TasksFolder;
 use crate::watch::Watch;
@@ -26,9 +27,6 @@ pub(crate) use signals::Signals;
 /// Supervisors and `timeout` send a signal to a process and to its group, so that it arrives twice. Signals that follow
 /// the first one within this time are ignored.
 const REPEATS: Duration = Duration::from_secs(5);
-
-/// Exit code: not all of the requested jobs were run.
-const INTERRUPTED: u8 = 1;
 
 pub(crate) async fn run(settings: Settings, args: Run) -> Result<ExitCode, Failure> {
     logging::start(&settings.log, settings.log_format)?;
@@ -64,7 +62,7 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
         started = generations.start() => started?,
         name = signals.next() => {
             tracing::info!("{name} before the worker had started");
-            return Ok(ExitCode::from(INTERRUPTED));
+            return Ok(ExitCode::from(Exit::CUT_SHORT));
         }
     }
     let mut first_signal_at: Option<Instant> = None;
@@ -106,7 +104,7 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
         }
     }
     let is_cut_short = is_aborted || (first_signal_at.is_some() && args.once);
-    Ok(if is_cut_short { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+    Ok(if is_cut_short { ExitCode::from(Exit::CUT_SHORT) } else { ExitCode::SUCCESS })
 }
 
 async fn changed(watch: &mut Option<Watch>) {

@@ -14,40 +14,80 @@ use crate::output::Failure;
 /// The file that is read if none is named and it exists.
 const NAME: &str = "atta.toml";
 
-/// The contents of a settings file. docs/settings.md describes each key.
+/// The contents of a settings file. The page docs/reference/settings.md of the book is made from the comments below:
+/// they are texts for users, in Markdown.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
+    /// The database: a URL, key=value pairs, or a name. Without it, the `PG*` variables name the database, or an
+    /// `atta dev` that runs in this folder.
     pub(super) connection: Option<String>,
+    /// The schema that contains the jobs.
     pub(super) schema: Option<String>,
+    /// The folder of tasks.
     pub(super) tasks: Option<PathBuf>,
+    /// The crontab; a file that is named here must exist.
     pub(super) crontab: Option<PathBuf>,
+    /// Number of slots: jobs that run at a time; at least 1.
     pub(super) jobs: Option<usize>,
+    /// Connections for tasks in Rust and for adding jobs; a worker has
+    /// [others](../operating/poolers.md#connections) as well.
     pub(super) max_pool_size: Option<usize>,
+    /// How often to poll for jobs that were not announced by NOTIFY; at least `1ms`.
     pub(super) poll_interval: Option<Span>,
+    /// Whether to prepare statements; false behind a pooler that does not support them. Poolers in transaction
+    /// mode are detected, so that this is rarely needed.
     pub(super) prepared_statements: Option<bool>,
+    /// The worker never claims jobs that have one of these flags: a list; in the variable, separated by commas.
     pub(super) forbidden_flags: Option<Vec<String>>,
+    /// How to [claim](../concepts/claims.md) jobs: `held`, or `durable`, which writes every claim into the job's
+    /// row.
     pub(super) claims: Option<ClaimsChoice>,
+    /// How long a held claim may last; `1ms` to `1s`.
     pub(super) hold_budget: Option<Span>,
+    /// Size of the local queue: jobs to claim in advance, beyond those that run.
     pub(super) local_queue_size: Option<usize>,
+    /// How long a job may wait in the local queue before it is returned.
     pub(super) local_queue_ttl: Option<Span>,
+    /// Pause after a claim that returned few jobs; at most the poll interval.
     pub(super) local_queue_refetch_delay: Option<Span>,
+    /// A claim that returned at most this many jobs is followed by the pause of `local_queue_refetch_delay`.
     pub(super) local_queue_refetch_threshold: Option<usize>,
+    /// How long the outcome of a completed job may wait to be written together with others.
     pub(super) complete_job_batch_delay: Option<Span>,
+    /// The same for the outcome of a failed job.
     pub(super) fail_job_batch_delay: Option<Span>,
+    /// How long running jobs may finish after a signal.
     pub(super) shutdown_grace_period: Option<Span>,
+    /// How long jobs may take to end after their abort signal, before they are aborted.
     pub(super) shutdown_abort_period: Option<Span>,
+    /// How long a job that a shutdown interrupted waits before it runs again.
     pub(super) interrupted_job_retry_delay: Option<Span>,
+    /// How long this worker may go without a heartbeat before others declare it dead and recover its jobs; at
+    /// least `1s`.
     pub(super) recovery_threshold: Option<Span>,
+    /// After how many crashes of its worker a job fails permanently; at least 1; should be the same for all
+    /// workers.
     pub(super) crash_limit: Option<u32>,
+    /// How many bytes of payloads a worker claims in advance of running them; a larger job is claimed alone.
     pub(super) max_claim_bytes: Option<usize>,
+    /// Use this machine's clock instead of the database's for jobs; [cron](../guides/cron.md) always uses the
+    /// database's.
     pub(super) use_local_time: Option<bool>,
+    /// A worker may migrate the schema at its start even if [older releases of
+    /// graphile-worker](../guides/from-graphile-worker.md) that use it then stop working.
     pub(super) allow_breaking_migration: Option<bool>,
+    /// How long a job may run.
     pub(super) time_limit: Option<Span>,
+    /// The same for single tasks: a table, with the task identifier as the key.
     pub(super) time_limits: Option<BTreeMap<String, Span>>,
+    /// Time from the request to end (SIGTERM) to the kill (SIGKILL), for the processes of tasks.
     pub(super) kill_after: Option<Span>,
+    /// Start even if some tasks can't be loaded, and claim no jobs of those.
     pub(super) allow_broken_tasks: Option<bool>,
+    /// The level of the log: `error`, `warn`, `info`, `debug`, `trace`, `off`, or a level per module.
     pub(super) log: Option<String>,
+    /// The format of the log: `text`, or `json`, which writes one object per line.
     pub(super) log_format: Option<LogFormat>,
 
     /// The path of the file.

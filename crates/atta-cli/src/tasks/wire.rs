@@ -1,4 +1,4 @@
-//! The messages between worker and host: one JSON object per line, as docs/hosts.md describes them.
+//! The messages between worker and host: one JSON object per line, as docs/guides/hosts.md describes them.
 
 use std::io::Write;
 

@@ -12,6 +12,8 @@ mod command_lines;
 mod secrets;
 mod roles;
 mod breaking;
+mod book_reference;
+mod quickstarts;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -64,7 +66,18 @@ impl Folder {
 
     /// `atta` in this folder, with nothing of our environment that it listens to.
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_atta"));
+        let mut command = self.program(env!("CARGO_BIN_EXE_atta"));
+        command.args(words);
+        command
+    }
+
+    /// A shell, with the same environment.
+    fn shell(&self) -> Command {
+        self.program("/bin/sh")
+    }
+
+    fn program(&self, path: &str) -> Command {
+        let mut command = Command::new(path);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             let is_heard = ["DATABASE_URL", "RUST_LOG", "NO_COLOR"].contains(&name.as_str());
@@ -72,7 +85,7 @@ impl Folder {
                 command.env_remove(name);
             }
         }
-        command.args(words).current_dir(&self.path).stdin(Stdio::null());
+        command.current_dir(&self.path).stdin(Stdio::null());
         command
     }
 

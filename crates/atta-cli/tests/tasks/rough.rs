@@ -126,7 +126,7 @@ async fn typescript_runs_where_node_can() {
     assert_eq!(errors, []);
 }
 
-/// A host in another language, by the words in docs/hosts.md: all it can do is count.
+/// A host in another language, by the words in docs/guides/hosts.md: all it can do is count.
 const PERL_HOST: &str = r#"
 use strict; use IO::Handle;
 open(my $in, '<&=', 3) or die; open(my $out, '>&=', 3) or die; $out->autoflush(1);

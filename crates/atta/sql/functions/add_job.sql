@@ -1,4 +1,5 @@
 -- Adds one job, or changes the one that has its key. Returns the job; never null.
+--
 -- Keyed jobs in the modes replace and preserve_run_at are passed on to add_jobs, and so are invalid arguments, which it
 -- rejects with an error. What remains here is one insert, and lookups that write nothing if the task and the queue
 -- exist.

@@ -1,4 +1,5 @@
 -- Deletes these jobs as if they had succeeded. Running jobs are skipped. Returns the deleted jobs.
+--
 -- This function, permanently_fail_jobs and reschedule_jobs lock rows in the order of their ids, so that such calls
 -- never deadlock.
 create or replace function {schema}.complete_jobs(job_ids bigint[])

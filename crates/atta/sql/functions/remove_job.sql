@@ -1,4 +1,5 @@
 -- Removes the job with this key. If it is running, prevents it from running again instead. Returns that job, or null.
+--
 -- The row is locked before anything is decided, so that no claim or release can happen in between.
 create or replace function {schema}.remove_job(job_key text)
 returns {schema}._private_jobs

@@ -1,6 +1,6 @@
--- docs/roles.md of atta describes what each role may do. Run this as the owner of the tables, with the right to create
--- roles and schemas, or as a superuser. It may be repeated, and should be after each migration: a new table has no
--- grants yet.
+-- docs/operating/roles.md of atta describes what each role may do. Run this as the owner of the tables, with the right
+-- to create roles and schemas, or as a superuser. It may be repeated, and should be after each migration: a new table
+-- has no grants yet.
 begin;
 set local search_path = pg_catalog, pg_temp;
 set local client_min_messages = warning;

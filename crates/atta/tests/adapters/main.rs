@@ -6,6 +6,7 @@ mod diesel_async;
 mod sea_orm;
 mod sqlx;
 mod trace;
+mod transactions;
 
 use atta::{AddJobs, Error, JobSpec, RawJobSpec, WorkerUtils};
 use serde_json::json;

@@ -1,5 +1,8 @@
-//! The examples run, and print what they say they do.
+//! The examples run, and print what they say they do; and the pages of the book agree with the code.
 #![allow(missing_docs)]
+
+mod book_code;
+mod book_reference;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,13 +11,19 @@ use testkit::Database;
 
 /// Runs an example on a database of its own and compares what it prints, line by line.
 async fn prints(example: &str, expected: &[&str]) {
+    let printed = output(example).await;
+    assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
+}
+
+/// What an example prints on a database of its own.
+async fn output(example: &str) -> String {
     let db = Database::empty().await;
     let output =
         Command::new(path(example)).env("DATABASE_URL", db.url()).output().expect("the example runs");
     let printed = String::from_utf8(output.stdout).expect("it prints UTF-8");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{example}: {}\n{printed}{errors}", output.status);
-    assert_eq!(printed.lines().collect::<Vec<_>>(), expected, "{errors}");
+    printed
 }
 
 /// Cargo builds the examples of a package before it runs the package's tests, in a folder beside theirs.
@@ -71,4 +80,17 @@ async fn cron() {
 async fn beside_node() {
     let expected = [r#"resizing {"image":1}"#, r#"left for Node: render_page {"page":7}"#];
     prints("beside_node", &expected).await;
+}
+
+#[tokio::test]
+async fn retries() {
+    let expected = ["permanently failed: no such customer", "to be retried: the printer is busy"];
+    prints("retries", &expected).await;
+}
+
+#[tokio::test]
+async fn queues_and_keys() {
+    let charges = [3, 5, 8].map(|amount| format!(r#"charging {{"amount":{amount}}}"#));
+    let [first, second, third] = charges.each_ref().map(String::as_str);
+    prints("queues_and_keys", &[first, second, third, r#"one job: {"page":2}"#]).await;
 }

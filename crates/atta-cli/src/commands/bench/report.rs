@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::args::{Bench, ClaimsChoice};
 
-/// All measurements. docs/benchmarking.md explains each figure.
+/// All measurements. docs/operating/benchmarking.md explains each figure.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) settings: Settings,
