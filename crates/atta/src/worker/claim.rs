@@ -119,12 +119,26 @@ pub(crate) async fn claim_jobs(
         let _ = news.send(answered).await;
         tokio::task::yield_now().await;
     }
-    let jobs: Result<Vec<Job>, tokio_postgres::Error> = rows.iter().map(read_claimed).collect();
-    let mut jobs = jobs.map_err(|error| Error::database("reading claimed jobs", error))?;
+    let failed = |error| Error::database("reading claimed jobs", error);
+    let mut jobs = decode(&rows, |row| read_claimed(row).map_err(failed)).await?;
     // An UPDATE returns its rows in any order.
     jobs.sort_by_key(Job::order);
     let Loaded { jobs, without_room, unreadable } = load_payloads(shared, client, jobs, wanted.bytes).await;
     Ok(Claimed { jobs, without_room, unreadable, asked_at, took, level, has_forbidden })
+}
+
+/// Decodes rows in small steps: between them, other lanes read their answers and send their next claims.
+pub(crate) async fn decode<T>(rows: &[Row], read: impl Fn(&Row) -> Result<T>) -> Result<Vec<T>> {
+    let mut decoded = Vec::with_capacity(rows.len());
+    for rows in rows.chunks(MANY) {
+        if !decoded.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        for row in rows {
+            decoded.push(read(row)?);
+        }
+    }
+    Ok(decoded)
 }
 
 /// Whether flags are forbidden, when the statement was sent, and its rows.

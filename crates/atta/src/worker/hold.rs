@@ -314,16 +314,7 @@ async fn read(
     request: &Request,
     bytes: usize,
 ) -> Result<(Vec<Arc<Job>>, Vec<Arc<Job>>)> {
-    let mut jobs = Vec::with_capacity(rows.len());
-    for rows in rows.chunks(MANY) {
-        if !jobs.is_empty() {
-            // Other lanes have answers to read, and picks to send.
-            tokio::task::yield_now().await;
-        }
-        for row in rows {
-            jobs.push(Arc::new(claim::read_picked(row, request)?));
-        }
-    }
+    let mut jobs = claim::decode(rows, |row| claim::read_picked(row, request).map(Arc::new)).await?;
     let is_sorted = |one: &Arc<Job>, other: &Arc<Job>| one.order() <= other.order();
     if request.levels.len() > 1 && !jobs.is_sorted_by(is_sorted) {
         jobs.sort_unstable_by_key(|job| job.order());
