@@ -27,8 +27,8 @@ pub(crate) use signals::Signals;
 /// the first one within this time are ignored.
 const REPEATS: Duration = Duration::from_secs(5);
 
-/// Exit code: not all of the requested jobs were run.
-const INTERRUPTED: u8 = 1;
+/// Exit code: not all of the requested jobs were run, or one of them failed and `--fail-on-error` was given.
+const NOT_DONE: u8 = 1;
 
 pub(crate) async fn run(settings: Settings, args: Run) -> Result<ExitCode, Failure> {
     logging::start(&settings.log, settings.log_format)?;
@@ -41,6 +41,10 @@ pub(crate) async fn run(settings: Settings, args: Run) -> Result<ExitCode, Failu
 
 /// The same, for callers that have already started the log and have something to do before.
 pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) -> Result<ExitCode, Failure> {
+    if args.fail_on_error && !args.once {
+        return Err(Failure::new("--fail-on-error can only be used with --once")
+            .with_hint("a worker without --once runs until it is stopped, and logs the jobs that fail"));
+    }
     let database = Database::find(&settings)?;
     if args.schema_only {
         migrate(&database).await?;
@@ -60,11 +64,14 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
         (false, Some(_)) => Mode::Watching,
     };
     let mut generations = Generations::new(settings, database, mode);
+    if args.fail_on_error {
+        generations.count_failures();
+    }
     tokio::select! {
         started = generations.start() => started?,
         name = signals.next() => {
             tracing::info!("{name} before the worker had started");
-            return Ok(ExitCode::from(INTERRUPTED));
+            return Ok(ExitCode::from(NOT_DONE));
         }
     }
     let mut first_signal_at: Option<Instant> = None;
@@ -106,7 +113,11 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
         }
     }
     let is_cut_short = is_aborted || (first_signal_at.is_some() && args.once);
-    Ok(if is_cut_short { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+    let failed = generations.failed();
+    if failed > 0 {
+        tracing::error!(failed, "attempts failed during this run, so the exit code is 1");
+    }
+    Ok(if is_cut_short || failed > 0 { ExitCode::from(NOT_DONE) } else { ExitCode::SUCCESS })
 }
 
 async fn changed(watch: &mut Option<Watch>) {

@@ -27,6 +27,29 @@ async fn runs_what_is_due_and_ends() {
 }
 
 #[tokio::test]
+async fn a_failed_job_is_the_exit_code_if_that_is_asked_for() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    folder.script("fail", "exit 3");
+    let once = |words: &[&str]| folder.atta(&[&["-c", &db.url(), "--once"], words].concat());
+    add(&db, "hello", "").await;
+    let good = once(&["--fail-on-error"]);
+    assert_eq!(good.code, 0, "{}", good.err);
+    for (max_attempts, claims) in [(25, "held"), (1, "held"), (25, "durable"), (1, "durable")] {
+        add(&db, "fail", &format!(", max_attempts := {max_attempts}")).await;
+        add(&db, "hello", "").await;
+        let bad = once(&["--fail-on-error", "--claims", claims]);
+        assert_eq!(bad.code, 1, "{max_attempts} {claims}: {}", bad.err);
+        assert!(bad.err.contains("attempts failed during this run, so the exit code is 1"), "{}", bad.err);
+        assert_eq!(jobs(&db, "task_identifier = 'hello'").await, 0);
+    }
+    let none = once(&["--fail-on-error"]);
+    assert_eq!(none.code, 0, "earlier failures do not count: {}", none.err);
+    let wrong = folder.atta(&["-c", &db.url(), "--fail-on-error"]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.err.contains("--fail-on-error can only be used with --once"), "{}", wrong.err);
+}
+
+#[tokio::test]
 async fn jobs_run_side_by_side_and_flags_keep_some_away() {
     let (db, folder) = (Database::migrated().await, Folder::new());
     // Each waits for the other.

@@ -64,7 +64,9 @@ async fn a_pooler_passes_the_name_on() {
     for mode in [PoolMode::Transaction, PoolMode::Session] {
         let db = Database::migrated().await;
         let pooler = PgBouncer::before(&db.direct_url(), mode, 30).await;
-        let (id, names) = names_of_a_worker(&db, &pooler.url(db.name()), 1).await;
+        let (id, mut names) = names_of_a_worker(&db, &pooler.url(db.name()), 1).await;
+        // PgBouncer opens connections in advance, and names each when it is first used.
+        names.remove("");
         assert_eq!(names, BTreeSet::from([id]), "{mode:?}");
     }
 }
