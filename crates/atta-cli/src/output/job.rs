@@ -66,7 +66,7 @@ const COLUMNS: [Column; 11] = [
     Column::always("TASK"),
     Column::ranked(3, "QUEUE"),
     Column::ranked(6, "KEY"),
-    Column::ranked(1, "DUE"),
+    Column::always("DUE"),
     Column::ranked(4, "TRIED"),
     Column::ranked(8, "WORKER"),
     Column::ranked(7, "SINCE"),

@@ -134,7 +134,8 @@ impl Table {
     /// Adds columns while they fit, the most useful first. None: even the necessary columns do not fit.
     fn choose(&self, columns: &[usize], limit: usize) -> Option<Vec<usize>> {
         let is_necessary = |column: &usize| self.columns[*column].need <= Need::UnlessZero;
-        let (mut chosen, mut rest): (Vec<usize>, Vec<usize>) = columns.iter().partition(|it| is_necessary(it));
+        let (mut chosen, mut rest): (Vec<usize>, Vec<usize>) =
+            columns.iter().partition(|it| is_necessary(it));
         if !self.fits(&chosen, limit) {
             return None;
         }
@@ -185,8 +186,16 @@ impl Table {
         if headings.is_empty() {
             return String::new();
         }
-        let text = cut(&format!("no room for: {}", headings.join(", ")), limit);
-        styled(Style::new().dimmed(), &text) + "\n"
+        let mut lines = vec!["no room for:".to_owned()];
+        for (index, heading) in headings.iter().enumerate() {
+            let end = if index + 1 < headings.len() { "," } else { "" };
+            let word = format!(" {heading}{end}");
+            match lines.last_mut() {
+                Some(line) if line.width() + word.width() <= limit => line.push_str(&word),
+                _ => lines.push(format!(" {word}")),
+            }
+        }
+        lines.iter().map(|line| styled(Style::new().dimmed(), line) + "\n").collect()
     }
 
     /// One block per row. Only long texts are cut; a name that is wider than the terminal continues in its next line.
@@ -199,7 +208,8 @@ impl Table {
                 if cell.text.is_empty() || (cell.is_zero() && column.need != Need::Always) {
                     continue;
                 }
-                let room = if column.is_long_text { limit.saturating_sub(name_width + GAP) } else { usize::MAX };
+                let room =
+                    if column.is_long_text { limit.saturating_sub(name_width + GAP) } else { usize::MAX };
                 let shown = styled(cell.style, &cut(&cell.text, room.max(SHORTEST_TEXT)));
                 let padding = " ".repeat(name_width - column.heading.width() + GAP);
                 let line = format!("{}{padding}{shown}", styled(Style::new().bold(), column.heading));
@@ -250,7 +260,8 @@ fn write_row(text: &mut String, cells: &[&Cell], widths: &[usize]) {
     for (index, (cell, width)) in cells.iter().zip(widths).enumerate() {
         let shown = cut(&cell.text, *width);
         let padding = " ".repeat(width.saturating_sub(shown.width()));
-        let shown = styled(cell.style, &shown);
+        // The codes of a style would keep the end of the line from being trimmed.
+        let shown = if shown.is_empty() { shown } else { styled(cell.style, &shown) };
         let is_last = index + 1 == cells.len();
         match (cell.is_number, is_last) {
             (true, _) => line.extend([padding, shown]),
@@ -330,12 +341,16 @@ mod tests {
 
     #[test]
     fn zeros_are_left_out_first_and_then_the_least_useful() {
-        let zeros = "  ID  TASK  JOBS  ERROR\n   7  send     2  it broke badly and …\n1234  日本     2\n";
+        let zeros =
+            "  ID  TASK  JOBS  ERROR\n   7  send     2  it broke badly and for man…\n1234  日本     2\n";
         assert_eq!(plain(&table(""), Some(45)), zeros);
         let key = "  ID  TASK  JOBS  ERROR\n   7  send     2  it broke badly and f…\n1234  日本     2\nno room for: KEY\n";
         assert_eq!(plain(&table("a-key-that-is-long"), Some(39)), key);
-        let error = "  ID  TASK  KEY    JOBS\n   7  send  a key     2\n1234  日本  a key     2\nno room for: ERROR\n";
+        let error =
+            "  ID  TASK  KEY    JOBS\n   7  send  a key     2\n1234  日本  a key     2\nno room for: ERROR\n";
         assert_eq!(plain(&table("a key"), Some(24)), error);
+        let both = plain(&table("a key"), Some(16));
+        assert!(both.ends_with("\nno room for:\n  KEY, ERROR\n"), "{both}");
     }
 
     #[test]

@@ -23,7 +23,10 @@ async fn jobs_are_listed_as_a_table_without_colours_or_cuts() {
         .iter()
         .map(|line| line.split("  ").filter(|word| !word.is_empty()).map(str::trim).collect())
         .collect();
-    assert_eq!(words[0], ["ID", "STATE", "TASK", "QUEUE", "KEY", "DUE", "TRIED", "WORKER", "SINCE", "FAILED AT", "ERROR"]);
+    assert_eq!(
+        words[0],
+        ["ID", "STATE", "TASK", "QUEUE", "KEY", "DUE", "TRIED", "WORKER", "SINCE", "FAILED AT", "ERROR"]
+    );
     assert_eq!(words[1][..4], ["1", "ready", "email", "ready-key"]);
     assert_eq!(words[2][..4], ["2", "waiting", "email", "serial"]);
     assert_eq!(words[3], ["3", "scheduled", "resize", "in 5 min", "0/25"]);
@@ -66,9 +69,12 @@ async fn filters_find_what_they_say() {
 #[tokio::test]
 async fn jobs_are_counted_by_the_same_filters() {
     let place = Place::with_jobs().await;
-    for (words, count) in
-        [(vec![], 6), (vec!["--task", "email"], 2), (vec!["--failed-since", "1d"], 2), (vec!["--queue", "none"], 0)]
-    {
+    for (words, count) in [
+        (vec![], 6),
+        (vec!["--task", "email"], 2),
+        (vec!["--failed-since", "1d"], 2),
+        (vec!["--queue", "none"], 0),
+    ] {
         let run = place.atta(&[vec!["jobs", "--count"], words.clone()].concat());
         assert_eq!((run.code, run.out, run.err.as_str()), (0, format!("{count}\n"), ""), "{words:?}");
         let json = place.json(&[vec!["jobs", "--count", "--json"], words.clone()].concat());

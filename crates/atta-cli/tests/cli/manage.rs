@@ -221,7 +221,11 @@ async fn an_interrupted_retry_finishes_its_batch_and_says_how_far_it_came() {
 #[tokio::test]
 async fn a_command_continues_after_the_id_at_which_it_was_interrupted() {
     let place = Place::new().await;
-    place.client.batch_execute("select graphile_worker.add_job('t') from generate_series(1, 5)").await.unwrap();
+    place
+        .client
+        .batch_execute("select graphile_worker.add_job('t') from generate_series(1, 5)")
+        .await
+        .unwrap();
     let run = place.atta(&["retry", "--state", "ready", "--after", "3", "--yes", "--json"]);
     assert_eq!(run.code, 0, "{}", run.err);
     let report: serde_json::Value = serde_json::from_str(&run.out).unwrap();

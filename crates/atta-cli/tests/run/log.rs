@@ -6,7 +6,9 @@ use testkit::Database;
 use crate::{Folder, add};
 
 fn lines(log: &str) -> Vec<Value> {
-    log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    log.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
 }
 
 #[tokio::test]
@@ -21,7 +23,8 @@ async fn the_start_line_names_the_database_and_what_the_worker_does() {
     let starts: Vec<&Value> = lines.iter().filter(|line| line["message"] == "worker started").collect();
     let [start] = starts[..] else { panic!("one start: {}", once.err) };
     let place = url.split('@').nth(1).expect("a URL with a user");
-    let expected = json!({ "database": place, "schema": "graphile_worker", "slots": 3, "tasks": 2, "cron_items": 0 });
+    let expected =
+        json!({ "database": place, "schema": "graphile_worker", "slots": 3, "tasks": 2, "cron_items": 0 });
     for (field, value) in expected.as_object().unwrap() {
         assert_eq!(&start[field], value, "{field}: {start}");
     }
@@ -46,7 +49,7 @@ async fn the_start_line_has_no_password() {
 /// Whether the task is a program, JavaScript or Python, and whether the claims are held or durable.
 #[tokio::test]
 async fn each_line_about_a_job_names_worker_job_task_and_attempt() {
-    let (db, folder) = (Database::migrated().await, Folder::new());
+    let folder = Folder::new();
     folder.script("shell", "echo out of the shell; echo err of the shell >&2");
     folder.script("fail", "exit 3");
     let javascript = "module.exports = (payload, { logger }) => {
@@ -60,6 +63,7 @@ async fn each_line_about_a_job_names_worker_job_task_and_attempt() {
 ";
     folder.write("tasks/python.py", python);
     for claims in ["held", "durable"] {
+        let db = Database::migrated().await;
         for task in ["shell", "fail", "javascript", "python"] {
             add(&db, task, "").await;
         }
@@ -73,7 +77,8 @@ async fn each_line_about_a_job_names_worker_job_task_and_attempt() {
             assert!(line["job"].is_i64() && line["attempt"] == 1 && line["task"].is_string(), "{line}");
         }
         let of = |text: &str| {
-            let found = about_jobs.iter().find(|line| line["message"].as_str().is_some_and(|it| it.contains(text)));
+            let found =
+                about_jobs.iter().find(|line| line["message"].as_str().is_some_and(|it| it.contains(text)));
             found.unwrap_or_else(|| panic!("{text}: {}", once.err))
         };
         for (text, task) in [

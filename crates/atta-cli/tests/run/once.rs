@@ -50,6 +50,22 @@ async fn a_failed_job_is_the_exit_code_if_that_is_asked_for() {
 }
 
 #[tokio::test]
+async fn a_job_is_found_by_the_time_of_its_failure() {
+    let folder = Folder::new();
+    folder.script("fail", "exit 3");
+    for claims in ["held", "durable"] {
+        let db = Database::migrated().await;
+        add(&db, "fail", "").await;
+        let aged = "update graphile_worker._private_jobs set created_at = '2020-01-01Z', updated_at = '2020-01-01Z'";
+        db.client().await.batch_execute(aged).await.unwrap();
+        let listed = || folder.atta(&["jobs", "--failed-since", "1h", "--count", "-c", &db.url()]).out;
+        assert_eq!(listed(), "0\n");
+        let once = folder.atta(&["-c", &db.url(), "--once", "--claims", claims]);
+        assert_eq!((once.code, listed().as_str()), (0, "1\n"), "{claims}: {}", once.err);
+    }
+}
+
+#[tokio::test]
 async fn jobs_run_side_by_side_and_flags_keep_some_away() {
     let (db, folder) = (Database::migrated().await, Folder::new());
     // Each waits for the other.

@@ -93,7 +93,8 @@ pub(super) async fn all_ids(
     let limit = limit.unwrap_or(usize::MAX);
     let mut ids: Vec<i64> = Vec::new();
     loop {
-        let page = JobFilter { after_id: ids.last().copied().or(filter.after_id), limit: PAGE, ..filter.clone() };
+        let page =
+            JobFilter { after_id: ids.last().copied().or(filter.after_id), limit: PAGE, ..filter.clone() };
         let found = utils.list_job_ids(&page).await?;
         let is_last = found.len() < PAGE as usize;
         ids.extend(found);

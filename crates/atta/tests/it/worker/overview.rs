@@ -201,7 +201,11 @@ async fn locked_jobs_are_found_by_their_index() {
 async fn jobs_are_listed_newest_first_page_by_page() {
     let db = Database::migrated().await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();
-    db.client().await.batch_execute("select graphile_worker.add_job('t') from generate_series(1, 5)").await.unwrap();
+    db.client()
+        .await
+        .batch_execute("select graphile_worker.add_job('t') from generate_series(1, 5)")
+        .await
+        .unwrap();
     let newest = JobFilter { newest_first: true, limit: 2, ..JobFilter::default() };
     let ids = async |filter: JobFilter| utils.list_job_ids(&filter).await.unwrap();
     assert_eq!(ids(newest.clone()).await, [5, 4]);
@@ -231,7 +235,14 @@ async fn jobs_are_found_by_the_time_they_failed_or_were_claimed_at_and_counted()
         (JobFilter { locked_before: ago(59), ..JobFilter::default() }, vec![3]),
         (JobFilter { locked_before: ago(61), ..JobFilter::default() }, vec![]),
         (JobFilter { states: Some(vec![JobState::Running]), ..JobFilter::default() }, vec![3]),
-        (JobFilter { failed_since: Some(chrono::DateTime::<Utc>::MIN_UTC), limit: 1, ..JobFilter::default() }, vec![1]),
+        (
+            JobFilter {
+                failed_since: Some(chrono::DateTime::<Utc>::MIN_UTC),
+                limit: 1,
+                ..JobFilter::default()
+            },
+            vec![1],
+        ),
     ] {
         assert_eq!(utils.list_job_ids(&filter).await.unwrap(), expected, "{filter:?}");
         assert_eq!(utils.count_matching_jobs(&filter).await.unwrap(), expected.len() as u64, "{filter:?}");
