@@ -341,7 +341,7 @@
   function waysToConnect(text) {
     if (text === "" || /^postgres(ql)?:\/\//.test(text)) {
       const connectionString = text || process.env.DATABASE_URL;
-      return [connectionString ? { connectionString } : {}];
+      return [{ fallback_application_name: applicationName(), ...(connectionString && { connectionString }) }];
     }
     const pairs = {};
     for (const [, key, quoted, plain] of text.matchAll(/(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))/gs)) {
@@ -357,7 +357,7 @@
         password: pairs.password,
         database: pairs.dbname,
         options: pairs.options,
-        application_name: pairs.application_name,
+        application_name: pairs.application_name ?? applicationName(),
         connectionTimeoutMillis: Number(pairs.connect_timeout ?? 10) * 1000,
         keepAlive: pairs.keepalives !== "0",
         sslnegotiation: pairs.sslnegotiation,
@@ -365,6 +365,11 @@
       };
       return host.startsWith("/") ? [{ ...way, ssl: false }] : tlsChoices(pairs, host).map((ssl) => ({ ...way, ssl }));
     });
+  }
+
+  /** The name that the server shows for a connection for which the user has set none: the worker's id. */
+  function applicationName() {
+    return workerId ?? "atta";
   }
 
   /** What libpq's sslmode means for pg. */

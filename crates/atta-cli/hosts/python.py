@@ -455,6 +455,11 @@ def connection_text():
     return text
 
 
+def application_name():
+    """The name that the server shows for a connection for which the user has set none: the worker's id."""
+    return host.worker or "atta"
+
+
 def is_usable(connection):
     """An idle connection on which the server has something to say has been ended by it."""
     if connection.closed:
@@ -488,7 +493,7 @@ class Database:
                 return connection
             connection.close()
         driver = find_driver()
-        connection = driver.connect(connection_text())
+        connection = driver.connect(connection_text(), fallback_application_name=application_name())
         connection.autocommit = True
         # Behind a pooler, a prepared statement may belong to another client.
         connection.prepare_threshold = None
@@ -520,7 +525,9 @@ class Database:
         driver = find_driver()
         if not hasattr(driver, "AsyncConnection"):
             raise TypeError("a coroutine as callback needs psycopg 3; psycopg2 takes a plain function")
-        connection = await driver.AsyncConnection.connect(connection_text(), autocommit=True)
+        connection = await driver.AsyncConnection.connect(
+            connection_text(), autocommit=True, fallback_application_name=application_name()
+        )
         connection.prepare_threshold = None
         return connection
 

@@ -1,7 +1,8 @@
 //! The log: lines on standard error, for people or for machines.
 //!
 //! The library and the tasks report events by `tracing`. Job and task come first in a line, from the event or from the
-//! span of the job's run. If the reader of the log goes away, the worker must not stop, so write errors are ignored
+//! span of the job's run. In JSON, numbers are numbers, and lists and objects are what they are (see [`STRUCTURES`]). If the
+//! reader of the log goes away, the worker must not stop, so write errors are ignored
 //! here; Rust programs ignore SIGPIPE from the start.
 
 use std::fmt::{self, Write as _};
@@ -36,6 +37,10 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
     let _ = tracing_subscriber::registry().with(log.with_filter(targets)).try_init();
     Ok(())
 }
+
+/// Fields whose values are lists or objects. `tracing` passes them on as text, which is JSON: metadata of hosted tasks, and
+/// Rust's debug format of lists of numbers and of names.
+const STRUCTURES: [&str; 5] = ["meta", "jobs", "tasks", "identifiers", "steps"];
 
 struct Log {
     format: LogFormat,
@@ -95,9 +100,14 @@ impl Fields {
         let (dim, colour, reset) =
             if is_coloured { ("\x1b[2m", colour(level), "\x1b[0m") } else { ("", "", "") };
         let mut line = format!("{dim}{time}{reset} {colour}{level:5}{reset} ");
-        // The worker's id is the same in every line, and the level shows to which stream a task has written.
-        for known in ["worker", "stream"] {
-            self.values.remove(known);
+        // The level shows to which stream a task has written.
+        self.values.remove("stream");
+        // The worker's id is the same in all lines about jobs. Of the attempts, only those that failed matter to people.
+        if self.values.contains_key("job") {
+            self.values.remove("worker");
+            if !self.values.contains_key("of") {
+                self.values.remove("attempt");
+            }
         }
         // Printed last, because an error may have several lines.
         let error = self.values.remove_entry("error");
@@ -123,6 +133,7 @@ impl Fields {
         object.insert("message".into(), self.message.into());
         object.insert("target".into(), event.metadata().target().into());
         for (key, value) in self.values {
+            let value = if STRUCTURES.contains(&key.as_str()) { structure(value) } else { value };
             object.entry(key).or_insert(value);
         }
         Value::Object(object).to_string()
@@ -161,6 +172,14 @@ impl Visit for Fields {
 
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.insert(field, value);
+    }
+}
+
+/// The list or object that a text contains; the text itself if it contains neither.
+fn structure(value: Value) -> Value {
+    match value.as_str().map(serde_json::from_str::<Value>) {
+        Some(Ok(parsed)) if parsed.is_array() || parsed.is_object() => parsed,
+        _ => value,
     }
 }
 
@@ -209,5 +228,24 @@ mod tests {
         }
         let line = fields.into_text("now", Level::INFO, false);
         assert_eq!(line, "now INFO  hello 7: two\n    lines \\u{1b}[2J a=1");
+    }
+
+    #[test]
+    fn the_worker_is_named_in_lines_that_are_not_about_a_job() {
+        let mut fields = Fields { message: "worker started".into(), ..Fields::default() };
+        fields.values.insert("worker".into(), "w".into());
+        fields.values.insert("tasks".into(), 2.into());
+        assert_eq!(fields.into_text("now", Level::INFO, false), "now INFO  worker started tasks=2 worker=w");
+    }
+
+    #[test]
+    fn lists_and_objects_are_recognised_and_other_texts_are_not() {
+        for text in [r#"{"a": [1]}"#, r#"["a", "b\"c"]"#, "[]"] {
+            assert_eq!(structure(text.into()).to_string().replace(' ', ""), text.replace(' ', ""));
+        }
+        for text in ["7", "null", "\"text\"", "[half", "", "{}x"] {
+            assert_eq!(structure(text.into()), Value::from(text));
+        }
+        assert_eq!(structure(7.into()), Value::from(7));
     }
 }

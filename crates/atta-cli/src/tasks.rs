@@ -18,15 +18,17 @@ mod wire;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use atta::{PausedTasks, Worker, WorkerOptions};
+use tokio::time::Instant;
 
 use crate::output::Failure;
 use discover::{Found, Kind};
 use executable::Executable;
 use guard::Guard;
-use host::Host;
+use host::{Host, SLOW_LOAD};
 use runtime::Runtime;
 
 /// If this process was started as the guard of task processes, acts as the guard until its end, and returns true. Call
@@ -65,6 +67,14 @@ pub(crate) struct TasksFolder {
     guard: Arc<Guard>,
     /// The tasks whose hosts are not ready, or could not load them.
     paused: PausedTasks,
+}
+
+/// How far the hosts have come with loading their tasks.
+pub(crate) struct Loaded {
+    /// What could not be loaded, and why.
+    pub(crate) broken: Vec<String>,
+    /// Whether no host is still loading.
+    is_complete: bool,
 }
 
 struct Task {
@@ -130,20 +140,50 @@ impl TasksFolder {
         options
     }
 
-    /// Waits until all hosts have loaded their tasks. Returns the tasks that could not be loaded. Cancel safe.
-    pub(crate) async fn loaded(&self) -> Vec<String> {
-        let mut broken = Vec::new();
+    /// Waits until all hosts have loaded their tasks, but not for hosts that take long. Cancel safe.
+    pub(crate) async fn loaded_soon(&self) -> Loaded {
+        let deadline = Instant::now() + SLOW_LOAD;
+        let mut loaded = Loaded { broken: Vec::new(), is_complete: true };
         for host in &self.hosts {
-            broken.extend(host.loaded().await);
+            match tokio::time::timeout_at(deadline, host.loaded()).await {
+                Ok(broken) => loaded.broken.extend(broken),
+                Err(_) => loaded.is_complete = false,
+            }
         }
-        broken
+        loaded
     }
 
-    /// Runs due jobs. If a host dies meanwhile, its jobs wait until it is ready again. A shutdown ends the wait.
+    /// Waits until all hosts have loaded their tasks. Cancel safe.
+    async fn loaded(&self) {
+        for host in &self.hosts {
+            host.loaded().await;
+        }
+    }
+
+    /// Returns when a host has failed to load its tasks at its first start. Never returns if none does. Cancel safe.
+    pub(crate) async fn broken_late(&self) -> Vec<String> {
+        let mut loads: Vec<_> = self.hosts.iter().map(|host| Box::pin(host.broken_at_first())).collect();
+        std::future::poll_fn(|context| {
+            for load in &mut loads {
+                if let Poll::Ready(broken) = load.as_mut().poll(context) {
+                    return Poll::Ready(broken);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Runs due jobs. The jobs of a host that takes long to load its tasks run after the others. If a host dies
+    /// meanwhile, its jobs wait until it is ready again. A shutdown ends the wait.
     pub(crate) async fn run_once(&self, worker: &Worker) -> Result<(), Failure> {
         let shutdown = worker.handle().shutdown_token();
-        if shutdown.run_until_cancelled(self.loaded()).await.is_none() {
-            return Ok(());
+        let Some(loaded) = shutdown.run_until_cancelled(self.loaded_soon()).await else { return Ok(()) };
+        if !loaded.is_complete {
+            worker.run_once().await?;
+            if shutdown.run_until_cancelled(self.loaded()).await.is_none() {
+                return Ok(());
+            }
         }
         loop {
             let before = self.deaths();

@@ -129,7 +129,7 @@ impl Worker {
             };
         };
         if mode == Mode::UntilEmpty && self.has_nothing_to_do().await {
-            tell_start(&self.shared);
+            tell_start(&self.shared, &self.plan);
             tell_end(&self.shared);
             return Ok(());
         }
@@ -211,7 +211,7 @@ impl Run {
                 return Ok(());
             }
         }
-        tell_start(shared);
+        tell_start(shared, &self.plan);
 
         let (wake_sender, wakes) = mpsc::channel(WAKES_AHEAD);
         let look = Arc::new(Notify::new());
@@ -283,8 +283,18 @@ impl Run {
     }
 }
 
-fn tell_start(shared: &Shared) {
-    tracing::info!(worker = &*shared.worker_id, tasks = ?shared.task_identifiers, "worker started");
+fn tell_start(shared: &Shared, plan: &Plan) {
+    let worker = &*shared.worker_id;
+    tracing::info!(
+        worker,
+        database = plan.database.as_deref(),
+        schema = shared.utils.schema().name(),
+        slots = shared.slots,
+        tasks = shared.task_identifiers.len(),
+        cron_items = plan.cron.list().len(),
+        "worker started"
+    );
+    tracing::debug!(worker, tasks = ?shared.task_identifiers, "the tasks of the worker");
     shared.events.send(|| WorkerEvent::Started { worker_id: shared.worker_id.clone() });
 }
 

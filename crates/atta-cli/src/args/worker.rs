@@ -31,6 +31,10 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) once: bool,
 
+    /// With --once: exit with code 1 if a job failed during this run, even if it will be retried
+    #[arg(long)]
+    pub(crate) fail_on_error: bool,
+
     /// Reload the tasks and the crontab when they change
     #[arg(short, long)]
     pub(crate) watch: bool,
@@ -94,6 +98,7 @@ impl Run {
             crontab: self.crontab.or(before.crontab),
             jobs: self.jobs.or(before.jobs),
             once: self.once || before.once,
+            fail_on_error: self.fail_on_error || before.fail_on_error,
             watch: self.watch || before.watch,
             allow_broken_tasks: self.allow_broken_tasks || before.allow_broken_tasks,
             schema_only: self.schema_only || before.schema_only,

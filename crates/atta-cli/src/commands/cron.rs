@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::open::open;
 use crate::args::Connection;
-use crate::output::table::{Cell, Table};
+use crate::output::table::{Cell, Column, Table};
 use crate::output::time::{exact, from_now, parse_future};
 use crate::output::{Failure, clean, count_of, note, print_json, print_styled};
 
@@ -202,7 +202,12 @@ fn next(args: &Next) -> Result<(), Failure> {
         note("no run within the next eight years");
         return Ok(());
     }
-    let mut table = Table::new(&["AT (UTC)", "FROM NOW", "TASK", "ITEM"]);
+    let mut table = Table::new(&[
+        Column::always("AT (UTC)"),
+        Column::ranked(1, "FROM NOW"),
+        Column::always("TASK"),
+        Column::always("ITEM"),
+    ]);
     for (at, item) in runs {
         let item = &items[item];
         let other = (item.identifier() != item.task_identifier()).then(|| item.identifier());
@@ -254,7 +259,13 @@ async fn list(args: &List, connection: &Connection) -> Result<(), Failure> {
         note("no cron items: no worker has had a crontab yet");
         return Ok(());
     }
-    let mut table = Table::new(&["ITEM", "KNOWN SINCE", "LAST RUN", "", "NEXT RUN"]);
+    let mut table = Table::new(&[
+        Column::always("ITEM"),
+        Column::ranked(4, "KNOWN SINCE"),
+        Column::ranked(2, "LAST RUN"),
+        Column::ranked(3, ""),
+        Column::ranked(1, "NEXT RUN"),
+    ]);
     for row in &rows {
         let next = match row.next_execution {
             None => String::new(),

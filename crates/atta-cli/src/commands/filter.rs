@@ -1,10 +1,11 @@
 //! Which jobs: the options that listing and managing jobs have in common.
 
-use atta::{JobFilter, JobState};
+use atta::{JobFilter, JobState, WorkerUtils};
 use chrono::{DateTime, Utc};
 use clap::{Args as ClapArgs, ValueEnum};
 
-use crate::output::time::parse_past;
+use crate::output::Failure;
+use crate::output::time::{When, parse_ago, parse_past, parse_span_ago};
 
 #[derive(Debug, Default, ClapArgs)]
 #[command(next_help_heading = "Which jobs")]
@@ -32,6 +33,17 @@ pub(crate) struct Filter {
     /// Only jobs that are older than this (30s, 5m, 2h, 1d, 1w), or were added before this time (RFC 3339)
     #[arg(long, value_name = "AGE", value_parser = parse_past)]
     pub(crate) older_than: Option<DateTime<Utc>>,
+
+    /// Only jobs whose last attempt failed within this time (30s, 5m, 2h, 1d, 1w), or since this time (RFC 3339)
+    ///
+    /// The time is the job's updated_at, which workers of atta set when a job fails. Rescheduling a job and adding it again by
+    /// its key set it as well. Workers of graphile-worker do not set it when a job fails.
+    #[arg(long, value_name = "TIME", value_parser = parse_ago)]
+    pub(crate) failed_since: Option<When>,
+
+    /// Only jobs that a worker has had for longer than this: 30s, 5m, 2h, 1d, 1w
+    #[arg(long, value_name = "DURATION", value_parser = parse_span_ago)]
+    pub(crate) running_for: Option<When>,
 
     /// Only jobs whose last error contains this text
     #[arg(long, value_name = "TEXT")]
@@ -73,41 +85,47 @@ impl StateChoice {
 impl Filter {
     /// Whether it matches all jobs.
     pub(crate) fn is_empty(&self) -> bool {
-        self.state.is_empty() && self.is_empty_but_for_states()
-    }
-
-    fn is_empty_but_for_states(&self) -> bool {
-        let texts = [&self.task, &self.queue, &self.key, &self.worker, &self.error];
-        texts.iter().all(|text| text.is_none()) && self.older_than.is_none()
+        self.conditions() == 0
     }
 
     /// The key, if it is the only condition.
     pub(crate) fn only_key(&self) -> Option<&str> {
-        let key = self.key.as_deref()?;
-        let rest = [&self.task, &self.queue, &self.worker, &self.error];
-        let is_alone = rest.iter().all(|text| text.is_none()) && self.older_than.is_none();
-        (is_alone && self.state.is_empty()).then_some(key)
+        self.key.as_deref().filter(|_| self.conditions() == 1)
     }
 
     /// The worker, if it is the only condition.
     pub(crate) fn only_worker(&self) -> Option<&str> {
-        let worker = self.worker.as_deref()?;
-        let rest = [&self.task, &self.queue, &self.key, &self.error];
-        let is_alone = rest.iter().all(|text| text.is_none()) && self.older_than.is_none();
-        (is_alone && self.state.is_empty()).then_some(worker)
+        self.worker.as_deref().filter(|_| self.conditions() == 1)
     }
 
-    pub(crate) fn to_job_filter(&self) -> JobFilter {
+    fn conditions(&self) -> usize {
+        let texts = [&self.task, &self.queue, &self.key, &self.worker, &self.error];
+        let texts = texts.iter().filter(|text| text.is_some()).count();
+        let times = [self.older_than.is_some(), self.failed_since.is_some(), self.running_for.is_some()];
+        texts + times.iter().filter(|is_set| **is_set).count() + usize::from(!self.state.is_empty())
+    }
+
+    /// The filter for the library. Durations count from the present by the database's clock, which sets the times of jobs.
+    pub(crate) async fn to_job_filter(&self, utils: &WorkerUtils) -> Result<JobFilter, Failure> {
         let states: Vec<JobState> = self.state.iter().map(|choice| choice.state()).collect();
-        JobFilter {
+        Ok(JobFilter {
             states: (!states.is_empty()).then_some(states),
             task_identifier: self.task.clone(),
             queue_name: self.queue.clone(),
             key: self.key.clone(),
             error_contains: self.error.clone(),
             created_before: self.older_than,
+            failed_since: on(self.failed_since, utils).await?,
+            locked_before: on(self.running_for, utils).await?,
             locked_by: self.worker.clone(),
             ..JobFilter::default()
-        }
+        })
+    }
+}
+
+async fn on(when: Option<When>, utils: &WorkerUtils) -> Result<Option<DateTime<Utc>>, Failure> {
+    match when {
+        Some(when) => when.on(utils).await.map(Some),
+        None => Ok(None),
     }
 }

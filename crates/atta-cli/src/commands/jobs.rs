@@ -3,6 +3,7 @@
 use atta::{Job, JobFilter, JobState, WorkerUtils};
 use chrono::Utc;
 use clap::Args as ClapArgs;
+use serde_json::json;
 
 use super::filter::Filter;
 use super::open::open;
@@ -12,20 +13,33 @@ use crate::output::watch::Watch;
 use crate::output::{Failure, note, print_json};
 
 /// List jobs, in the order in which they were added
+///
+/// SINCE is how long a worker has had the job. FAILED AT is when its last attempt failed, as in --failed-since.
+///
+/// The options --key, --worker, --running-for and --state running find jobs by an index. The other filters read jobs in the
+/// order of the list until there are enough. If few jobs match, this reads the whole table, as --count always does.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Jobs {
     /// Maximum number of jobs to list
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 
-    /// List the jobs after this id, the last one of the previous page
+    /// List the newest jobs first
+    #[arg(long)]
+    newest: bool,
+
+    /// Print only the number of jobs that match; reads the whole table
+    #[arg(long, conflicts_with_all = ["limit", "newest", "after"])]
+    count: bool,
+
+    /// List the jobs that follow the one with this id: the last one of the previous page
     #[arg(long, value_name = "ID", value_parser = whole_number::<i64>)]
     after: Option<i64>,
 
     #[command(flatten)]
     watch: Watch,
 
-    /// Print a JSON array
+    /// Print a JSON array; with --count, an object
     #[arg(long)]
     json: bool,
 
@@ -36,6 +50,9 @@ pub(crate) struct Jobs {
 
 pub(crate) async fn run(args: Jobs, connection: &Connection) -> Result<(), Failure> {
     let utils = open(connection).await?;
+    if args.count {
+        return count(&args, &utils).await;
+    }
     if args.json {
         let (jobs, _) = page(&args, &utils).await?;
         let jobs: Result<Vec<JobJson<'_>>, _> =
@@ -44,6 +61,16 @@ pub(crate) async fn run(args: Jobs, connection: &Connection) -> Result<(), Failu
     }
     let watch = args.watch;
     watch.run(async || show(page(&args, &utils).await?)).await
+}
+
+async fn count(args: &Jobs, utils: &WorkerUtils) -> Result<(), Failure> {
+    let count = async || -> Result<u64, Failure> {
+        Ok(utils.count_matching_jobs(&args.filter.to_job_filter(utils).await?).await?)
+    };
+    if args.json {
+        return print_json(&json!({ "count": count().await? }));
+    }
+    args.watch.run(async || Ok(format!("{}\n", count().await?))).await
 }
 
 fn show((jobs, has_more): (Vec<(Job, JobState)>, bool)) -> Result<String, Failure> {
@@ -57,7 +84,12 @@ fn show((jobs, has_more): (Vec<(Job, JobState)>, bool)) -> Result<String, Failur
 
 /// A page of jobs, and whether there is another page.
 async fn page(args: &Jobs, utils: &WorkerUtils) -> Result<(Vec<(Job, JobState)>, bool), Failure> {
-    let filter = JobFilter { after_id: args.after, limit: args.limit + 1, ..args.filter.to_job_filter() };
+    let filter = JobFilter {
+        after_id: args.after,
+        newest_first: args.newest,
+        limit: args.limit + 1,
+        ..args.filter.to_job_filter(utils).await?
+    };
     let mut jobs = utils.list_jobs_with_states(&filter).await?;
     let has_more = jobs.len() > args.limit as usize;
     jobs.truncate(args.limit as usize);

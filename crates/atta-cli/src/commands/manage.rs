@@ -36,6 +36,10 @@ pub(crate) struct Selection {
     #[arg(long, value_name = "N", help_heading = "Which jobs")]
     limit: Option<usize>,
 
+    /// Only jobs with a higher id, to continue a command that was interrupted
+    #[arg(long, value_name = "ID", value_parser = whole_number::<i64>, conflicts_with = "ids", help_heading = "Which jobs")]
+    after: Option<i64>,
+
     /// Don't ask for confirmation
     #[arg(short, long)]
     yes: bool,
@@ -218,6 +222,8 @@ async fn manage(action: Action, selection: Selection, connection: &Connection) -
         let count = count_of(chosen.ids.len(), "job");
         confirm(&format!("{} {count}", action.verb()), selection.yes)?;
         report.chosen = chosen.ids.len();
+        report.is_by_filter = chosen.filter.is_some();
+        report.is_limited = selection.limit.is_some();
         act(&utils, &action, &mut chosen, &mut report).await?;
     }
     report.skipped.append(&mut chosen.skipped);
@@ -252,6 +258,8 @@ async fn act(
             }
         };
         progress.inc(batch.len() as u64);
+        report.handled += batch.len();
+        report.last_id = batch.last().copied();
         let left = batch.iter().filter(|id| !done.contains(id));
         chosen.skipped.extend(left.map(|id| (*id, Reason::Changed)));
         report.ids.extend(done);
@@ -304,7 +312,7 @@ async fn unlock_worker(
         return Err(Failure::not_so(format!("worker {worker:?} is alive"))
             .with_hint("stop it, or take its jobs away all the same, to be run twice: --force"));
     }
-    let filter = Filter { worker: Some(worker.to_owned()), ..Filter::default() }.to_job_filter();
+    let filter = JobFilter { locked_by: Some(worker.to_owned()), ..JobFilter::default() };
     report.ids = choose::all_ids(&utils, &filter, None).await?;
     let (jobs, queues) = (count_of(report.ids.len(), "job"), count_of(found.queues as usize, "queue"));
     confirm(&format!("unlock {jobs} and {queues} of worker {worker:?}"), selection.yes)?;

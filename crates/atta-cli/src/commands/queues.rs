@@ -7,9 +7,22 @@ use clap::Args as ClapArgs;
 use super::open::open;
 use crate::args::Connection;
 use crate::output::job::count_cells;
-use crate::output::table::{Cell, Table};
+use crate::output::table::{Cell, Column, Table};
 use crate::output::watch::Watch;
 use crate::output::{Failure, note, print_json, time};
+
+const COLUMNS: [Column; 10] = [
+    Column::always("QUEUE"),
+    Column::unless_zero("READY"),
+    Column::ranked(2, "WAITING"),
+    Column::ranked(3, "SCHEDULED"),
+    Column::ranked(1, "RETRYING"),
+    Column::unless_zero("RUNNING"),
+    Column::unless_zero("FAILED"),
+    Column::ranked(4, "OLDEST DUE"),
+    Column::ranked(5, "WORKER"),
+    Column::ranked(6, "SINCE"),
+];
 
 /// List queues, with the worker that has locked each queue, and the numbers of its jobs by state
 #[derive(Debug, ClapArgs)]
@@ -48,18 +61,7 @@ fn show(queues: &[atta::QueueSummary], limit: u32) -> String {
         note(&format!("there may be more; for the next: --after {:?}", last.queue_name));
     }
     let now = Utc::now();
-    let mut table = Table::new(&[
-        "QUEUE",
-        "READY",
-        "WAITING",
-        "SCHEDULED",
-        "RETRYING",
-        "RUNNING",
-        "FAILED",
-        "OLDEST DUE",
-        "WORKER",
-        "SINCE",
-    ]);
+    let mut table = Table::new(&COLUMNS);
     for queue in queues {
         let mut row = vec![Cell::text(&queue.queue_name)];
         row.extend(count_cells(&queue.jobs));

@@ -39,6 +39,10 @@ pub(crate) async fn run(settings: Settings, args: Run) -> Result<ExitCode, Failu
 
 /// The same, for callers that have already started the log and have something to do before.
 pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) -> Result<ExitCode, Failure> {
+    if args.fail_on_error && !args.once {
+        return Err(Failure::new("--fail-on-error can only be used with --once")
+            .with_hint("a worker without --once runs until it is stopped, and logs the jobs that fail"));
+    }
     let database = Database::find(&settings)?;
     if args.schema_only {
         migrate(&database).await?;
@@ -58,6 +62,9 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
         (false, Some(_)) => Mode::Watching,
     };
     let mut generations = Generations::new(settings, database, mode);
+    if args.fail_on_error {
+        generations.count_failures();
+    }
     tokio::select! {
         started = generations.start() => started?,
         name = signals.next() => {
@@ -104,7 +111,15 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
         }
     }
     let is_cut_short = is_aborted || (first_signal_at.is_some() && args.once);
-    Ok(if is_cut_short { ExitCode::from(Exit::CUT_SHORT) } else { ExitCode::SUCCESS })
+    let failed = generations.failed();
+    if failed > 0 {
+        tracing::error!(failed, "attempts failed during this run, so the exit code is 1");
+    }
+    Ok(match (is_cut_short, failed) {
+        (true, _) => ExitCode::from(Exit::CUT_SHORT),
+        (false, 0) => ExitCode::SUCCESS,
+        (false, _) => ExitCode::from(Exit::FAILED),
+    })
 }
 
 async fn changed(watch: &mut Option<Watch>) {

@@ -10,11 +10,20 @@ use serde::Serialize;
 use super::open::open;
 use crate::args::Connection;
 use crate::output::job::count_cells;
-use crate::output::table::{Cell, Table};
+use crate::output::table::{Cell, Column, Table};
 use crate::output::watch::Watch;
 use crate::output::{Failure, print_json, time};
 
-const STATES: [&str; 6] = ["READY", "WAITING", "SCHEDULED", "RETRYING", "RUNNING", "FAILED"];
+/// The columns after the name.
+const COUNTS: [Column; 7] = [
+    Column::unless_zero("READY"),
+    Column::ranked(2, "WAITING"),
+    Column::ranked(3, "SCHEDULED"),
+    Column::ranked(1, "RETRYING"),
+    Column::unless_zero("RUNNING"),
+    Column::unless_zero("FAILED"),
+    Column::always("TOTAL"),
+];
 
 /// Count jobs by state, by task and by queue
 #[derive(Debug, ClapArgs)]
@@ -152,10 +161,9 @@ fn show(stats: &Numbers, rates: Option<Rates>) -> String {
 }
 
 fn table<'a>(heading: &'static str, rows: impl Iterator<Item = (&'a str, &'a JobCounts)>) -> String {
-    let mut headings = vec![heading];
-    headings.extend(STATES);
-    headings.push("TOTAL");
-    let mut table = Table::new(&headings);
+    let mut columns = vec![Column::always(heading)];
+    columns.extend(COUNTS);
+    let mut table = Table::new(&columns);
     for (name, jobs) in rows {
         let mut row = vec![Cell::text(name)];
         row.extend(count_cells(jobs));

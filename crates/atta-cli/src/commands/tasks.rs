@@ -7,9 +7,21 @@ use clap::Args as ClapArgs;
 use super::open::open;
 use crate::args::Connection;
 use crate::output::job::count_cells;
-use crate::output::table::{Cell, Table};
+use crate::output::table::{Cell, Column, Table};
 use crate::output::watch::Watch;
 use crate::output::{Failure, note, print_json, time};
+
+const COLUMNS: [Column; 9] = [
+    Column::always("TASK"),
+    Column::always("WORKERS"),
+    Column::unless_zero("READY"),
+    Column::ranked(2, "WAITING"),
+    Column::ranked(3, "SCHEDULED"),
+    Column::ranked(1, "RETRYING"),
+    Column::unless_zero("RUNNING"),
+    Column::unless_zero("FAILED"),
+    Column::ranked(4, "OLDEST DUE"),
+];
 
 /// List tasks, with the number of workers that have each task, and the numbers of its jobs by state
 ///
@@ -50,17 +62,7 @@ fn show(tasks: &[atta::TaskSummary], limit: u32) -> String {
         note(&format!("there may be more; for the next: --after {:?}", last.task_identifier));
     }
     let now = Utc::now();
-    let mut table = Table::new(&[
-        "TASK",
-        "WORKERS",
-        "READY",
-        "WAITING",
-        "SCHEDULED",
-        "RETRYING",
-        "RUNNING",
-        "FAILED",
-        "OLDEST DUE",
-    ]);
+    let mut table = Table::new(&COLUMNS);
     for task in tasks {
         let workers = Cell::number(task.workers);
         let is_stuck = task.workers == 0 && task.jobs.ready > 0;

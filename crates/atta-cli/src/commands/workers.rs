@@ -8,9 +8,24 @@ use serde::Serialize;
 
 use super::open::open;
 use crate::args::Connection;
-use crate::output::table::{Cell, Table};
+use crate::output::table::{Cell, Column, Table};
 use crate::output::watch::Watch;
 use crate::output::{Failure, note, print_json, time};
+
+const COLUMNS: [Column; 12] = [
+    Column::always("WORKER"),
+    Column::always("STATUS"),
+    Column::ranked(3, "HOST"),
+    Column::ranked(5, "PID"),
+    Column::ranked(10, "VERSION"),
+    Column::ranked(8, "STARTED"),
+    Column::ranked(2, "HEARD OF"),
+    Column::ranked(4, "SLOTS"),
+    Column::ranked(1, "JOBS"),
+    Column::ranked(7, "QUEUES"),
+    Column::ranked(6, "OLDEST LOCK"),
+    Column::ranked(9, "TASKS"),
+];
 
 /// List the workers of atta, and all others that have locked a job or a queue
 ///
@@ -49,20 +64,7 @@ fn show(workers: &[WorkerSummary]) -> String {
         return String::new();
     }
     let now = Utc::now();
-    let mut table = Table::new(&[
-        "WORKER",
-        "STATUS",
-        "HOST",
-        "PID",
-        "VERSION",
-        "STARTED",
-        "HEARD OF",
-        "SLOTS",
-        "JOBS",
-        "QUEUES",
-        "OLDEST LOCK",
-        "TASKS",
-    ]);
+    let mut table = Table::new(&COLUMNS);
     for worker in workers {
         let (status, style) = match worker.status() {
             WorkerStatus::Alive => ("alive", AnsiColor::Green.on_default()),

@@ -13,6 +13,9 @@ impl Exit {
     /// example while it waited for a database. Running jobs were returned.
     pub(crate) const CUT_SHORT: u8 = 1;
 
+    /// `--once --fail-on-error`: an attempt of a job failed during this run.
+    pub(crate) const FAILED: u8 = 1;
+
     /// An error, or invalid usage: an unknown option, an invalid setting, a database that refused, a task that can't be
     /// loaded, or a missing confirmation.
     pub(crate) const ERROR: u8 = 2;

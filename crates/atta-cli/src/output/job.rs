@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::table::{Cell, Table};
+use super::table::{Cell, Column, Table};
 use super::{Failure, clean, clean_lines, styled, time};
 
 /// A job with the names of its columns, and its state if known.
@@ -58,9 +58,25 @@ impl<'a> JobJson<'a> {
     }
 }
 
+/// The columns of a list of jobs. In a narrow terminal, the queue, the key and the worker may be left out, because the id
+/// is enough to find the job.
+const COLUMNS: [Column; 11] = [
+    Column::always("ID"),
+    Column::always("STATE"),
+    Column::always("TASK"),
+    Column::ranked(3, "QUEUE"),
+    Column::ranked(6, "KEY"),
+    Column::always("DUE"),
+    Column::ranked(4, "TRIED"),
+    Column::ranked(8, "WORKER"),
+    Column::ranked(7, "SINCE"),
+    Column::ranked(5, "FAILED AT"),
+    Column::long_text(2, "ERROR"),
+];
+
 /// A table with one row per job.
 pub(crate) fn table(jobs: &[(Job, JobState)], now: DateTime<Utc>) -> String {
-    let mut table = Table::new(&["ID", "STATE", "TASK", "QUEUE", "KEY", "DUE", "TRIED", "WORKER", "ERROR"]);
+    let mut table = Table::new(&COLUMNS);
     for (job, state) in jobs {
         table.row(vec![
             Cell::number(job.id()),
@@ -71,10 +87,18 @@ pub(crate) fn table(jobs: &[(Job, JobState)], now: DateTime<Utc>) -> String {
             Cell::text(time::from_now(job.run_at(), now)),
             Cell::text(format!("{}/{}", job.attempts(), job.max_attempts())),
             Cell::maybe(job.locked_by()),
+            Cell::maybe(job.locked_at().map(|at| time::from_now(at, now))),
+            Cell::maybe(failed_at(job).map(|at| time::from_now(at, now))),
             Cell::maybe(job.last_error()),
         ]);
     }
     table.show()
+}
+
+/// When the job last failed. There is no column for it: workers of atta set `updated_at` when a job fails, and a claim does
+/// not change it. A retry by hand sets the attempts to zero.
+fn failed_at(job: &Job) -> Option<DateTime<Utc>> {
+    (job.last_error().is_some() && job.attempts() > 0).then(|| job.updated_at())
 }
 
 /// All fields of a job, one per line.
@@ -104,6 +128,9 @@ pub(crate) fn in_full(job: &Job, state: JobState, now: DateTime<Utc>) -> String 
     }
     if !job.flags().is_empty() {
         line("flags", &clean(&job.flags().join(", ")));
+    }
+    if let Some(at) = failed_at(job) {
+        line("failed at", &time::both(at, now));
     }
     if let Some(error) = job.last_error() {
         line("error", &indented(error));

@@ -44,8 +44,8 @@ fn span(seconds: i64) -> String {
     }
 }
 
-/// A time as users enter it: the time itself, or how long until then. In the latter case it depends on the clock that
-/// is used.
+/// A time as users enter it: the time itself, or how long until then, which is negative for times in the past. In the
+/// latter case it depends on the clock that is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     At(DateTime<Utc>),
@@ -76,6 +76,22 @@ pub(crate) fn parse_when(text: &str) -> Result<When, String> {
         ("now", _) => Ok(When::In(TimeDelta::zero())),
         (_, Some(seconds)) => Ok(When::In(TimeDelta::seconds(seconds))),
         (_, None) => parse(text, DateTime::<Utc>::MIN_UTC, 1).map(When::At),
+    }
+}
+
+/// Reads a time, or how long ago: `2d`.
+pub(crate) fn parse_ago(text: &str) -> Result<When, String> {
+    match parse_when(text)? {
+        When::In(span) => Ok(When::In(-span)),
+        at => Ok(at),
+    }
+}
+
+/// Reads how long ago, and no time.
+pub(crate) fn parse_span_ago(text: &str) -> Result<When, String> {
+    match parse_span(text) {
+        Some(seconds) => Ok(When::In(TimeDelta::seconds(-seconds))),
+        None => Err("expected a duration: 30s, 5m, 2h, 1d, 1w, 1h30m".to_owned()),
     }
 }
 
@@ -157,6 +173,15 @@ mod tests {
         for wrong in ["", "5", "5 m", "9999999999d", "2026-05-01"] {
             assert!(parse_when(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_span_of_the_past_counts_backwards() {
+        let now = at("2026-05-01T08:00:00Z");
+        assert_eq!(parse_ago("1h30m").unwrap().after(now), at("2026-05-01T06:30:00Z"));
+        assert_eq!(parse_ago("2026-05-01T10:00:00+02:00").unwrap(), When::At(now));
+        assert_eq!(parse_span_ago("1d").unwrap().after(now), at("2026-04-30T08:00:00Z"));
+        assert!(parse_ago("yesterday").is_err() && parse_span_ago("2026-05-01T10:00:00Z").is_err());
     }
 
     #[test]

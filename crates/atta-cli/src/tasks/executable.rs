@@ -59,13 +59,13 @@ impl Executable {
             let feed = feed(stdin, job.payload_json());
             let out = async {
                 if let Some(stdout) = stdout {
-                    read_lines(stdout, |line| log_stdout(job, line)).await;
+                    read_lines(stdout, |line| log_stdout(&ctx, line)).await;
                 }
             };
             let err = async {
                 if let Some(stderr) = stderr {
                     read_lines(stderr, |line| {
-                        log_stderr(job, line);
+                        log_stderr(&ctx, line);
                         tail.push(line);
                     })
                     .await;
@@ -96,8 +96,10 @@ impl Executable {
         {
             tracing::warn!(
                 parent: None,
+                worker = ctx.worker_id(),
                 job = job.id(),
                 task = job.task_identifier(),
+                attempt = job.attempts(),
                 "processes that the task left running were ended"
             );
         }
@@ -220,12 +222,16 @@ async fn feed(stdin: Option<ChildStdin>, payload: &str) {
     let _ = stdin.write_all(text.as_bytes()).await;
 }
 
-fn log_stdout(job: &Job, line: &str) {
-    tracing::info!(parent: None, job = job.id(), task = job.task_identifier(), stream = "stdout", "{line}");
+fn log_stdout(ctx: &WorkerContext, line: &str) {
+    let (worker, job) = (ctx.worker_id(), ctx.job());
+    let (job, task, attempt) = (job.id(), job.task_identifier(), job.attempts());
+    tracing::info!(parent: None, worker, job, task, attempt, stream = "stdout", "{line}");
 }
 
-fn log_stderr(job: &Job, line: &str) {
-    tracing::error!(parent: None, job = job.id(), task = job.task_identifier(), stream = "stderr", "{line}");
+fn log_stderr(ctx: &WorkerContext, line: &str) {
+    let (worker, job) = (ctx.worker_id(), ctx.job());
+    let (job, task, attempt) = (job.id(), job.task_identifier(), job.attempts());
+    tracing::error!(parent: None, worker, job, task, attempt, stream = "stderr", "{line}");
 }
 
 fn judge(status: ExitStatus, told: Told, tail: &Tail) -> Result<(), TaskError> {

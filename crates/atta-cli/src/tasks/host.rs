@@ -36,6 +36,7 @@ use super::guard::Guard;
 use super::runtime::Program;
 use super::wire::{self, FailedItem};
 use state::{Begun, State};
+pub(super) use supervise::SLOW_LOAD;
 use supervise::{Load, Phase, supervise};
 
 /// How long to wait for a run after its time limit, if it does not end at once: it may obey the abort signal.
@@ -73,6 +74,8 @@ struct Shared {
     condemned: Notify,
     /// The last start failed, and this one may fail in the same way: its output is not logged again.
     is_repeating: AtomicBool,
+    /// A warning was logged that loading takes long.
+    is_slow: AtomicBool,
     load: watch::Sender<Load>,
     closing: CancellationToken,
     /// Known from the first job on.
@@ -124,6 +127,7 @@ impl Host {
             outgoing: Notify::new(),
             condemned: Notify::new(),
             is_repeating: AtomicBool::new(false),
+            is_slow: AtomicBool::new(false),
             load: watch::Sender::default(),
             closing: CancellationToken::new(),
             worker: OnceLock::new(),
@@ -150,6 +154,16 @@ impl Host {
                 broken.into_iter().map(|(task, error)| format!("{task}: {error}")).collect()
             }
             Phase::Failed(how) => vec![format!("the {name} host ended before it was ready: {how}")],
+        }
+    }
+
+    /// Returns when the first process has failed to load all its tasks, with what could not be loaded. Never returns if
+    /// it has loaded them. Cancel safe.
+    pub(super) async fn broken_at_first(&self) -> Vec<String> {
+        let broken = self.loaded().await;
+        match self.deaths() {
+            0 if !broken.is_empty() => broken,
+            _ => std::future::pending().await,
         }
     }
 

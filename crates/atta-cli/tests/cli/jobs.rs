@@ -23,14 +23,17 @@ async fn jobs_are_listed_as_a_table_without_colours_or_cuts() {
         .iter()
         .map(|line| line.split("  ").filter(|word| !word.is_empty()).map(str::trim).collect())
         .collect();
-    assert_eq!(words[0], ["ID", "STATE", "TASK", "QUEUE", "KEY", "DUE", "TRIED", "WORKER", "ERROR"]);
+    assert_eq!(
+        words[0],
+        ["ID", "STATE", "TASK", "QUEUE", "KEY", "DUE", "TRIED", "WORKER", "SINCE", "FAILED AT", "ERROR"]
+    );
     assert_eq!(words[1][..4], ["1", "ready", "email", "ready-key"]);
     assert_eq!(words[2][..4], ["2", "waiting", "email", "serial"]);
     assert_eq!(words[3], ["3", "scheduled", "resize", "in 5 min", "0/25"]);
-    assert_eq!(words[4], ["4", "retrying", "resize", "in 3 h", "2/25", "timed out badly"]);
+    assert_eq!(words[4], ["4", "retrying", "resize", "in 3 h", "2/25", "5 min ago", "timed out badly"]);
     assert_eq!(words[5][1..5], ["running", "report", "serial", "running-key"]);
-    assert!(words[5].ends_with(&["1/25", "node-1"]), "{words:?}");
-    assert!(words[6].ends_with(&["3/3", "no such host"]), "{words:?}");
+    assert!(words[5].ends_with(&["1/25", "node-1", "2 h ago"]), "{words:?}");
+    assert!(words[6].ends_with(&["3/3", "3 h ago", "no such host"]), "{words:?}");
     assert!(!run.out.contains('\u{1b}'));
 }
 
@@ -50,10 +53,36 @@ async fn filters_find_what_they_say() {
         (vec!["--older-than", "1h"], vec![]),
         (vec!["--older-than", "0s"], vec![1, 2, 3, 4, 5, 6]),
         (vec!["--limit", "2", "--after", "3"], vec![4, 5]),
+        (vec!["--newest", "--limit", "2"], vec![6, 5]),
+        (vec!["--newest", "--limit", "2", "--after", "5"], vec![4, 3]),
+        (vec!["--failed-since", "10m"], vec![4]),
+        (vec!["--failed-since", "1970-01-01T00:00:00Z"], vec![4, 6]),
+        (vec!["--failed-since", "1m"], vec![]),
+        (vec!["--running-for", "1h"], vec![5]),
+        (vec!["--running-for", "3h"], vec![]),
     ] {
         let all = [vec!["jobs", "--json"], words.clone()].concat();
         assert_eq!(ids(&place.json(&all)), found, "{words:?}");
     }
+}
+
+#[tokio::test]
+async fn jobs_are_counted_by_the_same_filters() {
+    let place = Place::with_jobs().await;
+    for (words, count) in [
+        (vec![], 6),
+        (vec!["--task", "email"], 2),
+        (vec!["--failed-since", "1d"], 2),
+        (vec!["--queue", "none"], 0),
+    ] {
+        let run = place.atta(&[vec!["jobs", "--count"], words.clone()].concat());
+        assert_eq!((run.code, run.out, run.err.as_str()), (0, format!("{count}\n"), ""), "{words:?}");
+        let json = place.json(&[vec!["jobs", "--count", "--json"], words.clone()].concat());
+        assert_eq!(json, json!({ "count": count }), "{words:?}");
+    }
+    assert_eq!(place.atta(&["jobs", "--count", "--newest"]).code, 2);
+    let wrong = place.atta(&["jobs", "--running-for", "2026-05-01T08:00:00Z"]);
+    assert!(wrong.code == 2 && wrong.err.contains("expected a duration"), "{}", wrong.err);
 }
 
 #[tokio::test]

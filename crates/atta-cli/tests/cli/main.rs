@@ -13,6 +13,8 @@ mod overview;
 mod cron;
 mod help;
 mod terminal;
+#[cfg(target_os = "linux")]
+mod screens;
 mod roles;
 
 use std::process::{Command, Output};

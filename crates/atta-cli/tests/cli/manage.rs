@@ -209,12 +209,29 @@ async fn an_interrupted_retry_finishes_its_batch_and_says_how_far_it_came() {
     lock.commit().await.unwrap();
     let run = running.end().await;
     assert_eq!((run.code, run.out.as_str()), (130, ""), "{}", run.err);
-    let said = "error: interrupted by SIGTERM: retried 600 of 1000 jobs\nhint: to go on, run the same command again\n";
+    let said = "error: interrupted by SIGTERM: retried 600 of 1000 jobs\nhint: to continue, run the same command with --after 600\n";
     assert!(run.err.ends_with(said), "{}", run.err);
     let retried = "select count(*) from graphile_worker._private_jobs where attempts = 0";
     assert_eq!(place.value(retried).await, "600");
     let run = place.atta(&["retry", "--all", "--yes"]);
     assert_eq!((run.code, run.out.as_str()), (0, "retried 400 jobs\n"), "{}", run.err);
+}
+
+/// Jobs that were retried are ready, so the same filter would find them again.
+#[tokio::test]
+async fn a_command_continues_after_the_id_at_which_it_was_interrupted() {
+    let place = Place::new().await;
+    place
+        .client
+        .batch_execute("select graphile_worker.add_job('t') from generate_series(1, 5)")
+        .await
+        .unwrap();
+    let run = place.atta(&["retry", "--state", "ready", "--after", "3", "--yes", "--json"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let report: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(report["ids"], serde_json::json!([4, 5]));
+    let run = place.atta(&["retry", "4", "--after", "3", "--yes"]);
+    assert_eq!(run.code, 2, "ids need no --after: {}", run.out);
 }
 
 #[tokio::test]

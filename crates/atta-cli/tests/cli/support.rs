@@ -34,9 +34,9 @@ impl Place {
             select graphile_worker.add_job('resize', run_at := now() + interval '3 hours');
             select graphile_worker.add_job('report', queue_name := 'serial', job_key := 'running-key');
             select graphile_worker.add_job('report', max_attempts := 3);
-            update graphile_worker._private_jobs set attempts = 2, last_error = E'timed out\\nbadly' where id = 4;
-            update graphile_worker._private_jobs set attempts = 1, locked_at = now(), locked_by = 'node-1' where id = 5;
-            update graphile_worker._private_jobs set attempts = 3, last_error = 'no such host' where id = 6;
+            update graphile_worker._private_jobs set attempts = 2, last_error = E'timed out\\nbadly', updated_at = now() - interval '5 minutes' where id = 4;
+            update graphile_worker._private_jobs set attempts = 1, locked_at = now() - interval '2 hours', locked_by = 'node-1' where id = 5;
+            update graphile_worker._private_jobs set attempts = 3, last_error = 'no such host', updated_at = now() - interval '3 hours' where id = 6;
             update graphile_worker._private_job_queues set locked_at = now(), locked_by = 'node-1';";
         place.client.batch_execute(fill).await.expect("jobs are added");
         place

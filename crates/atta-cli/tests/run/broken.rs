@@ -84,3 +84,54 @@ async fn a_signal_ends_a_single_run_that_waits_for_a_host() {
     worker.process.signal(Signal::Terminate);
     assert!(worker.code().await.is_some(), "it ended by itself: {}", worker.log());
 }
+
+/// One host never finishes an import. The tasks of the others run, and none of its own jobs is claimed.
+#[tokio::test]
+async fn a_host_that_never_loads_does_not_keep_the_others_from_starting() {
+    for words in [&["run"][..], &["--once"]] {
+        let (db, folder) = (Database::migrated().await, Folder::with_hello());
+        folder.write("tasks/never.py", "import time\ntime.sleep(10000)\n");
+        folder.write("tasks/good.js", "module.exports = () => {};");
+        for task in ["hello", "good", "never"] {
+            add(&db, task, "").await;
+        }
+        let mut worker = folder.start("log", &mut folder.command(&[words, &["-c", &db.url()]].concat()));
+        wait_for("the others to run", || async { (jobs(&db, "true").await == 1).then_some(()) }).await;
+        assert_eq!(jobs(&db, "task_identifier = 'never' and attempts = 0 and locked_at is null").await, 1);
+        worker.says("the host is still not ready").await;
+        worker.process.signal(Signal::Terminate);
+        assert!(worker.code().await.is_some(), "{}", worker.log());
+    }
+}
+
+/// A task that takes long to load and then fails still ends the worker, as it does when it fails at once.
+#[tokio::test]
+async fn a_worker_ends_when_a_slow_host_can_not_load_its_tasks() {
+    for words in [&["run"][..], &["--once"]] {
+        let (db, folder) = (Database::migrated().await, Folder::with_hello());
+        let slow = "import os, time\nwhile not os.path.exists('fail'):\n    time.sleep(0.02)\nimport no_such_module\n";
+        folder.write("tasks/slow.py", slow);
+        add(&db, "hello", "").await;
+        add(&db, "slow", "").await;
+        let mut worker = folder.start("log", &mut folder.command(&[words, &["-c", &db.url()]].concat()));
+        wait_for("the other to run", || async { (jobs(&db, "true").await == 1).then_some(()) }).await;
+        folder.write("fail", "");
+        assert_eq!(worker.code().await, Some(2), "{}", worker.log());
+        assert!(worker.log().contains("No module named 'no_such_module'"), "{}", worker.log());
+        assert_eq!(jobs(&db, "attempts = 0 and last_error is null").await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_slow_host_s_jobs_run_when_it_is_ready() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    let slow = "import os, time\nwhile not os.path.exists('ready'):\n    time.sleep(0.02)\ndef task(payload, helpers):\n    pass\n";
+    folder.write("tasks/slow.py", slow);
+    add(&db, "hello", "").await;
+    add(&db, "slow", "").await;
+    let mut worker = folder.start("log", &mut folder.command(&["--once", "-c", &db.url()]));
+    wait_for("the other to run", || async { (jobs(&db, "true").await == 1).then_some(()) }).await;
+    folder.write("ready", "");
+    assert_eq!(worker.code().await, Some(0), "{}", worker.log());
+    assert_eq!(jobs(&db, "true").await, 0);
+}

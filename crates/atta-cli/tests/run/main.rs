@@ -4,6 +4,7 @@
 mod usage;
 mod settings;
 mod once;
+mod log;
 mod broken;
 mod running;
 mod watching;

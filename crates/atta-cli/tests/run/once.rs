@@ -27,6 +27,45 @@ async fn runs_what_is_due_and_ends() {
 }
 
 #[tokio::test]
+async fn a_failed_job_is_the_exit_code_if_that_is_asked_for() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    folder.script("fail", "exit 3");
+    let once = |words: &[&str]| folder.atta(&[&["-c", &db.url(), "--once"], words].concat());
+    add(&db, "hello", "").await;
+    let good = once(&["--fail-on-error"]);
+    assert_eq!(good.code, 0, "{}", good.err);
+    for (max_attempts, claims) in [(25, "held"), (1, "held"), (25, "durable"), (1, "durable")] {
+        add(&db, "fail", &format!(", max_attempts := {max_attempts}")).await;
+        add(&db, "hello", "").await;
+        let bad = once(&["--fail-on-error", "--claims", claims]);
+        assert_eq!(bad.code, 1, "{max_attempts} {claims}: {}", bad.err);
+        assert!(bad.err.contains("attempts failed during this run, so the exit code is 1"), "{}", bad.err);
+        assert_eq!(jobs(&db, "task_identifier = 'hello'").await, 0);
+    }
+    let none = once(&["--fail-on-error"]);
+    assert_eq!(none.code, 0, "earlier failures do not count: {}", none.err);
+    let wrong = folder.atta(&["-c", &db.url(), "--fail-on-error"]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.err.contains("--fail-on-error can only be used with --once"), "{}", wrong.err);
+}
+
+#[tokio::test]
+async fn a_job_is_found_by_the_time_of_its_failure() {
+    let folder = Folder::new();
+    folder.script("fail", "exit 3");
+    for claims in ["held", "durable"] {
+        let db = Database::migrated().await;
+        add(&db, "fail", "").await;
+        let aged = "update graphile_worker._private_jobs set created_at = '2020-01-01Z', updated_at = '2020-01-01Z'";
+        db.client().await.batch_execute(aged).await.unwrap();
+        let listed = || folder.atta(&["jobs", "--failed-since", "1h", "--count", "-c", &db.url()]).out;
+        assert_eq!(listed(), "0\n");
+        let once = folder.atta(&["-c", &db.url(), "--once", "--claims", claims]);
+        assert_eq!((once.code, listed().as_str()), (0, "1\n"), "{claims}: {}", once.err);
+    }
+}
+
+#[tokio::test]
 async fn jobs_run_side_by_side_and_flags_keep_some_away() {
     let (db, folder) = (Database::migrated().await, Folder::new());
     // Each waits for the other.

@@ -340,6 +340,27 @@ async fn whatever_leads_the_worker_to_the_database_leads_the_tasks_there() {
 }
 
 #[tokio::test]
+async fn connections_of_hosted_tasks_have_the_worker_s_id_as_their_name() {
+    let (db, client) = database().await;
+    make_notes(&client).await;
+    let says = "insert into notes (what) select current_setting('application_name')";
+    let project = with_pg(Folder::new())
+        .file("tasks/javascript.js", &format!("module.exports = (payload, {{ query }}) => query(`{says}`);"))
+        .file("tasks/python.py", &format!("def task(payload, helpers):\n    helpers.query(\"{says}\")\n"))
+        .file(
+            "tasks/later.py",
+            &format!("async def task(payload, helpers):\n    await helpers.query(\"{says}\")\n"),
+        );
+    for task in ["javascript", "python", "later"] {
+        add(&client, task, "{}").await;
+    }
+    let log = run_once(&mut atta(project.path(), &db.url(), &["1", "--once"]));
+    let (_, rest) = log.split_once(" worker=").expect("the start line names the worker");
+    let id = rest.split_whitespace().next().expect("an id");
+    assert_eq!(notes(&client).await, [id, id, id], "{log}");
+}
+
+#[tokio::test]
 async fn a_driver_that_is_not_installed_is_named_with_the_cure() {
     let (db, client) = database().await;
     let project = Folder::new()

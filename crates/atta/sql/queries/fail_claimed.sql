@@ -61,6 +61,7 @@ with claim as materialized (
     ),
     attempts = case when failure.gives_up then greatest(job.attempts, job.max_attempts) else job.attempts end,
     payload = coalesce(failure.payload::json, job.payload),
+    updated_at = pg_catalog.now(),
     locked_by = null,
     locked_at = null
   from unnest(

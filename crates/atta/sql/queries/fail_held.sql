@@ -15,7 +15,8 @@ set
     when failure.gives_up then greatest(job.attempts + 1, job.max_attempts)
     else job.attempts + 1
   end,
-  payload = coalesce(failure.payload::json, job.payload)
+  payload = coalesce(failure.payload::json, job.payload),
+  updated_at = pg_catalog.now()
 from unnest(
   $1::bigint[], $2::text[], $3::text[], $4::float8[], $5::timestamptz[], $6::boolean[]
 ) as failure (id, error, payload, delay, run_at, gives_up)

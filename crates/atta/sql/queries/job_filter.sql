@@ -5,5 +5,8 @@ ids bigint[],
   key text,
   error_contains text,
   created_before timestamptz,
+  failed_since timestamptz,
+  locked_before timestamptz,
   locked_by text,
-  after_id bigint
+  after_id bigint,
+  newest_first boolean

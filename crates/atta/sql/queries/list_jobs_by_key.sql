@@ -15,5 +15,5 @@ cross join lateral (
   select {job_state} as name
 ) as state
 where (select {job_matches})
-order by job.id
+order by case when filter.newest_first then ~job.id else job.id end
 limit (select (($1::text::json) ->> 'limit'::text)::bigint)

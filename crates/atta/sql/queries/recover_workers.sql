@@ -88,7 +88,8 @@ with declared as materialized (
         crash.crashes, pg_catalog.array_to_string(crash.crashed_workers, '; ')
       )
       else pg_catalog.format('worker %s died while it had this job (crash %s of %s)', crash.name, crash.crashes, $1::bigint)
-    end
+    end,
+    updated_at = pg_catalog.now()
   from crash
   -- By a list too: a plan that was made while the table was almost empty must not read all of it later.
   where job.id = any (array(select crash.job_id from crash))

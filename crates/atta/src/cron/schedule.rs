@@ -116,7 +116,9 @@ impl CronEvent {
             CronEvent::Refused { timestamp, identifier, error } => {
                 tracing::error!(%timestamp, identifier, %error, "the job of a cron item was refused");
             }
-            CronEvent::Failed { error, pause } => tracing::warn!(%error, ?pause, "cron failed, trying again"),
+            CronEvent::Failed { error, pause } => {
+                tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "cron failed, trying again")
+            }
         }
     }
 }

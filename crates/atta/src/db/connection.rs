@@ -32,6 +32,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// of 30 seconds.
 const SILENCE: Duration = Duration::from_secs(20);
 
+/// The name of connections that neither belong to a worker nor have a name from the user.
+const APPLICATION_NAME: &str = "atta";
+
 /// Where the database is and how to connect to it.
 ///
 /// Everything is read as libpq does: a URL (`postgres://user@host:5432/database`), `key=value` pairs or only the name
@@ -144,6 +147,16 @@ impl ConnectionSettings {
     pub fn with_application_name(mut self, name: &str) -> ConnectionSettings {
         self.options.set("application_name", name);
         self.config.application_name(name);
+        self
+    }
+
+    /// Sets the name that the server shows for the connections, unless the user has set one.
+    /// [`ConnectionSettings::to_string_with_password`] does not contain this name.
+    #[must_use]
+    pub(crate) fn with_default_application_name(mut self, name: &str) -> ConnectionSettings {
+        if self.options.get("application_name").is_none() {
+            self.config.application_name(name);
+        }
         self
     }
 
@@ -324,9 +337,7 @@ fn config(options: &Options) -> Result<Config> {
     if let Some(more) = options.get("options") {
         config.options(more);
     }
-    if let Some(name) = options.get("application_name") {
-        config.application_name(name);
-    }
+    config.application_name(options.get("application_name").unwrap_or(APPLICATION_NAME));
     config.channel_binding(chosen(
         options,
         "channel_binding",

@@ -58,10 +58,18 @@ pub struct JobFilter {
     pub error_contains: Option<String>,
     /// Only jobs that were added before this time.
     pub created_before: Option<DateTime<Utc>>,
+    /// Only jobs whose last attempt failed at this time or later, and that were not retried by hand since. This is the
+    /// time of `updated_at`, which workers of atta set when a job fails. Other changes of the job set it as well, and
+    /// workers of graphile-worker do not set it when a job fails.
+    pub failed_since: Option<DateTime<Utc>>,
+    /// Only jobs that a worker claimed before this time, and still has.
+    pub locked_before: Option<DateTime<Utc>>,
     /// Only jobs that this worker has claimed.
     pub locked_by: Option<String>,
-    /// Only jobs with a higher id. For paging: the last id of the page before.
+    /// Only jobs that follow the one with this id in the order of the list. For paging: the last id of the page before.
     pub after_id: Option<i64>,
+    /// Lists the job with the highest id first. Default: the job with the lowest id.
+    pub newest_first: bool,
     /// At most this many jobs. Default: 100.
     pub limit: u32,
 }
@@ -76,8 +84,11 @@ impl Default for JobFilter {
             key: None,
             error_contains: None,
             created_before: None,
+            failed_since: None,
+            locked_before: None,
             locked_by: None,
             after_id: None,
+            newest_first: false,
             limit: 100,
         }
     }
@@ -108,6 +119,14 @@ impl JobCounts {
     }
 }
 
+impl JobFilter {
+    /// Whether only locked jobs can match. Few jobs are locked, and they have an index of their own.
+    fn is_about_locks(&self) -> bool {
+        let is_running = self.states.as_deref() == Some(&[JobState::Running]);
+        is_running || self.locked_by.is_some() || self.locked_before.is_some()
+    }
+}
+
 impl WorkerUtils {
     /// The job with this id. None if there is none, for example because it is complete.
     pub async fn get_job(&self, id: i64) -> Result<Option<Job>> {
@@ -115,9 +134,11 @@ impl WorkerUtils {
         Ok(self.list_jobs(&filter).await?.pop())
     }
 
-    /// A page of jobs in the order of their ids. For the next page, set `after_id` to the last id of this one.
+    /// A page of jobs in the order of their ids, or in reverse order. For the next page, set `after_id` to the last id of
+    /// this one.
     ///
-    /// Filters by key or by ids use an index; every other filter reads jobs until the page is full.
+    /// Filters by key, by ids and by locks (`locked_by`, `locked_before`, the state running) use an index. Every other
+    /// filter reads jobs in the order of their ids until the page is full: in the worst case, the whole table.
     pub async fn list_jobs(&self, filter: &JobFilter) -> Result<Vec<Job>> {
         let listed = self.list_jobs_with_states(filter).await?;
         Ok(listed.into_iter().map(|(job, _)| job).collect())
@@ -129,6 +150,8 @@ impl WorkerUtils {
         let sql = match filter {
             JobFilter { key: Some(_), .. } => include_str!("../../sql/queries/list_jobs_by_key.sql"),
             JobFilter { ids: Some(_), .. } => include_str!("../../sql/queries/list_jobs_by_ids.sql"),
+            filter if filter.is_about_locks() => include_str!("../../sql/queries/list_locked_jobs.sql"),
+            JobFilter { newest_first: true, .. } => include_str!("../../sql/queries/list_jobs_newest.sql"),
             _ => include_str!("../../sql/queries/list_jobs.sql"),
         };
         let rows = self.ask_rows(doing, sql, &encode(doing, filter)?).await?;
@@ -139,12 +162,24 @@ impl WorkerUtils {
 
     /// Only the ids of the jobs that [`WorkerUtils::list_jobs`] would return, for actions on very many jobs.
     pub async fn list_job_ids(&self, filter: &JobFilter) -> Result<Vec<i64>> {
-        if filter.key.is_some() || filter.ids.is_some() {
+        if filter.key.is_some() || filter.ids.is_some() || filter.is_about_locks() {
             return Ok(self.list_jobs(filter).await?.iter().map(Job::id).collect());
         }
         let doing = "listing jobs";
-        let sql = include_str!("../../sql/queries/list_job_ids.sql");
+        let sql = match filter.newest_first {
+            false => include_str!("../../sql/queries/list_job_ids.sql"),
+            true => include_str!("../../sql/queries/list_job_ids_newest.sql"),
+        };
         self.ask_as(doing, sql, &encode(doing, filter)?).await
+    }
+
+    /// The number of jobs that match the filter, whatever its limit is. Reads the whole table.
+    ///
+    /// Cancel safe: it only reads.
+    pub async fn count_matching_jobs(&self, filter: &JobFilter) -> Result<u64> {
+        let doing = "counting jobs";
+        let sql = include_str!("../../sql/queries/count_matching_jobs.sql");
+        Ok(self.ask_as(doing, sql, &encode(doing, filter)?).await?.pop().unwrap_or_default())
     }
 
     /// How many jobs are in each state. Reads the whole table.
@@ -155,9 +190,15 @@ impl WorkerUtils {
 }
 
 fn encode(doing: &str, filter: &JobFilter) -> Result<Value> {
-    // No job is created outside of this range, so the clamped filter selects the same jobs.
-    let created_before = filter.created_before.map(|time| time.clamp(FIRST_TIME, LAST_TIME));
-    serde_json::to_value(JobFilter { created_before, ..filter.clone() })
+    // No time of a job is outside of this range, so the clamped filter selects the same jobs.
+    let clamped = |time: Option<DateTime<Utc>>| time.map(|time| time.clamp(FIRST_TIME, LAST_TIME));
+    let filter = JobFilter {
+        created_before: clamped(filter.created_before),
+        failed_since: clamped(filter.failed_since),
+        locked_before: clamped(filter.locked_before),
+        ..filter.clone()
+    };
+    serde_json::to_value(filter)
         .map_err(|error| Error::config(format!("{doing}: the filter is no JSON: {error}")))
 }
 

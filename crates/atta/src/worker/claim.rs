@@ -235,7 +235,8 @@ async fn load_payloads(shared: &Shared, client: &Object, jobs: Vec<Job>, bytes: 
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, job = job.id, "could not read the payload of a claimed job");
+                    let (worker, task, attempt) = (&*shared.worker_id, job.task_identifier(), job.attempts);
+                    tracing::warn!(worker, job = job.id, task, attempt, %error, "could not read the payload of a claimed job");
                 }
             }
         }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
+use tracing::Instrument;
 
 use super::Shared;
 use super::run::{Finished, Outcome};
@@ -113,14 +114,17 @@ async fn each<'a>(
     call: impl Fn(&'a dyn Hooks) -> HookFuture<'a>,
 ) {
     let timeout = shared.hook_backlog.timeout;
-    let called = shared.hooks.call_within(hook, timeout, call).await;
+    let (worker, task, attempt) = (&*shared.worker_id, job.task_identifier(), job.attempts);
+    let span = tracing::info_span!("hook", worker, job = job.id, task, attempt);
+    let called = shared.hooks.call_within(hook, timeout, call).instrument(span).await;
     if called.is_err() {
-        let task = job.task_identifier();
         tracing::error!(
-            hook,
+            worker,
             job = job.id,
             task,
-            ?timeout,
+            attempt,
+            hook,
+            timeout_ms = timeout.as_millis() as u64,
             "a hook did not return in time and was abandoned"
         );
     }

@@ -1,6 +1,7 @@
 //! How a worker is set up. Everything is checked at once in [`WorkerOptions::init`].
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
@@ -352,8 +353,9 @@ impl WorkerOptions {
         }
         self.bound_times();
         let schema = Schema::new(self.schema.as_str())?;
+        let worker_id: Arc<str> = format!("atta-{:016x}", fastrand::u64(..)).into();
         let config = match self.url() {
-            Some(url) => Some(ConnectionSettings::new(&url)?),
+            Some(url) => Some(ConnectionSettings::new(&url)?.with_default_application_name(&worker_id)),
             None => None,
         };
         let connections = match (&self.pool, &config) {
@@ -406,7 +408,7 @@ impl WorkerOptions {
                 },
                 is_own_session: is_direct && config.is_some(),
             },
-            worker_id: format!("atta-{:016x}", fastrand::u64(..)).into(),
+            worker_id,
             utils,
             sql: Statements::new(&schema),
             // A plan that is kept on a connection of somebody else's could be one for an empty table.
@@ -440,9 +442,10 @@ impl WorkerOptions {
             ended: CancellationToken::new(),
         };
         let has_own_lanes = config.is_some();
+        let database = config.as_ref().map(ConnectionSettings::place);
         let listen = config.filter(|_| is_direct);
         self.plan.cron.extend(self.cron)?;
-        Worker::new(Plan { listen, has_own_lanes, patience, ..self.plan }, shared)
+        Worker::new(Plan { database, listen, has_own_lanes, patience, ..self.plan }, shared)
     }
 
     /// Never is a hundred years: with so many, times can still be added up, here and in PostgreSQL.

@@ -48,6 +48,8 @@ pub(super) struct Plan {
     /// How many bytes of payloads may be claimed and not begun.
     pub(super) claim_bytes: usize,
     pub(super) hold_budget: Duration,
+    /// Servers and name of the database, for the log. None: the application has given a pool, which does not name them.
+    pub(super) database: Option<String>,
     pub(super) listen: Option<ConnectionSettings>,
     /// Whether the worker has connections of its own for its lanes.
     pub(super) has_own_lanes: bool,
@@ -72,6 +74,7 @@ impl Default for Plan {
             claims: Claims::Held,
             claim_bytes: 16 << 20,
             hold_budget: Duration::from_millis(50),
+            database: None,
             listen: None,
             has_own_lanes: false,
             listen_os_shutdown_signals: false,

@@ -4,3 +4,4 @@ mod support;
 mod logins;
 mod sslmodes;
 mod work;
+mod names;

@@ -44,7 +44,8 @@ pub(super) async fn choose(
     selection: &Selection,
 ) -> Result<Chosen, Failure> {
     let mut chosen = if selection.ids.is_empty() {
-        let filter = narrowed(action, selection.filter.to_job_filter());
+        let filter = selection.filter.to_job_filter(utils).await?;
+        let filter = JobFilter { after_id: selection.after, ..narrowed(action, filter) };
         let ids = all_ids(utils, &filter, selection.limit).await?;
         Chosen { ids, skipped: Vec::new(), filter: Some(filter) }
     } else {
@@ -92,7 +93,8 @@ pub(super) async fn all_ids(
     let limit = limit.unwrap_or(usize::MAX);
     let mut ids: Vec<i64> = Vec::new();
     loop {
-        let page = JobFilter { after_id: ids.last().copied(), limit: PAGE, ..filter.clone() };
+        let page =
+            JobFilter { after_id: ids.last().copied().or(filter.after_id), limit: PAGE, ..filter.clone() };
         let found = utils.list_job_ids(&page).await?;
         let is_last = found.len() < PAGE as usize;
         ids.extend(found);

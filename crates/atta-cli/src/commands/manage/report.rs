@@ -17,6 +17,12 @@ pub(super) struct Report {
     pub(super) skipped: Vec<(i64, Reason)>,
     /// How many jobs were to be changed.
     pub(super) chosen: usize,
+    /// How many of them were changed or skipped, and the id of the last one.
+    pub(super) handled: usize,
+    pub(super) last_id: Option<i64>,
+    /// Whether they were chosen by a filter, in the order of their ids, and whether `--limit` was given.
+    pub(super) is_by_filter: bool,
+    pub(super) is_limited: bool,
     /// The signal that ended the command before all were changed.
     pub(super) interrupted: Option<&'static str>,
     /// How many jobs may have been changed: the command did not wait for the answer.
@@ -49,6 +55,10 @@ impl Report {
             queues: None,
             skipped: Vec::new(),
             chosen: 0,
+            handled: 0,
+            last_id: None,
+            is_by_filter: false,
+            is_limited: false,
             interrupted: None,
             unknown: 0,
         }
@@ -89,7 +99,18 @@ impl Report {
             failure =
                 failure.and(&format!("{unknown} may have been changed: the command did not wait for it"));
         }
-        failure.with_hint("to go on, run the same command again")
+        failure.with_hint(self.how_to_continue())
+    }
+
+    /// The same command would start over if the jobs that were changed still match its filter: after `retry --state ready`
+    /// they do.
+    fn how_to_continue(&self) -> String {
+        let Some(last_id) = self.last_id else { return "to continue, run the same command again".into() };
+        if !self.is_by_filter {
+            return format!("to continue, run the same command with the ids that follow {last_id}");
+        }
+        let limit = self.is_limited.then(|| format!(" --limit {}", self.chosen - self.handled));
+        format!("to continue, run the same command with --after {last_id}{}", limit.unwrap_or_default())
     }
 
     fn to_json(&self) -> ReportJson<'_> {

@@ -7,9 +7,13 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use atta::{Claims, Cron, LocalQueueConfig, RefetchDelay, Worker, WorkerHandle, WorkerOptions};
+use atta::{
+    Claims, Cron, HookFuture, Hooks, Job, LocalQueueConfig, RefetchDelay, Worker, WorkerHandle, WorkerOptions,
+};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -39,6 +43,29 @@ pub(super) struct Generations {
     handles: Vec<WorkerHandle>,
     /// There is nothing to run yet, but somebody may still write tasks.
     is_waiting: bool,
+    /// Set if failed attempts are counted.
+    failures: Option<Failures>,
+}
+
+/// Counts the attempts that failed. Hooks are called for all of them, whereas events may be lost.
+#[derive(Clone, Debug, Default)]
+struct Failures(Arc<AtomicU64>);
+
+impl Failures {
+    fn count(&self) -> HookFuture<'static> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl Hooks for Failures {
+    fn on_fail<'a>(&'a self, _: &'a Job, _: &'a str) -> HookFuture<'a> {
+        self.count()
+    }
+
+    fn on_permanent_failure<'a>(&'a self, _: &'a Job, _: &'a str) -> HookFuture<'a> {
+        self.count()
+    }
 }
 
 impl Generations {
@@ -51,7 +78,18 @@ impl Generations {
             generations: JoinSet::new(),
             handles: Vec::new(),
             is_waiting: false,
+            failures: None,
         }
+    }
+
+    /// Counts the attempts that fail from here on.
+    pub(super) fn count_failures(&mut self) {
+        self.failures = Some(Failures::default());
+    }
+
+    /// How many attempts have failed; zero if they are not counted.
+    pub(super) fn failed(&self) -> u64 {
+        self.failures.as_ref().map_or(0, |failures| failures.0.load(Ordering::Relaxed))
     }
 
     /// Starts the first generation.
@@ -128,8 +166,9 @@ impl Generations {
         }
         self.warn_of_unknown_tasks(&identifiers);
         let options = folder.define(self.options());
-        // Before anything changes in the database, so that a deployment of broken tasks ends here.
-        let broken = if self.allows_broken() { Vec::new() } else { folder.loaded().await };
+        // Before anything changes in the database, so that a deployment of broken tasks ends here. A host that takes long
+        // does not delay the others any further: if it can't load its tasks, the worker ends then.
+        let broken = if self.allows_broken() { Vec::new() } else { folder.loaded_soon().await.broken };
         let started = match broken.is_empty() {
             true => options.init().await.map_err(Failure::from),
             false => Err(refuse(&broken)),
@@ -143,7 +182,7 @@ impl Generations {
         };
         self.is_waiting = false;
         self.handles.push(worker.handle());
-        self.generations.spawn(live(worker, folder, self.mode));
+        self.generations.spawn(live(worker, folder, self.mode, self.allows_broken()));
         Ok(())
     }
 
@@ -202,6 +241,9 @@ impl Generations {
             // With `--once`, the user wants an error if the database does not answer.
             .wait_for_database(self.mode != Mode::Once)
             .with_cron(self.cron.clone());
+        if let Some(failures) = &self.failures {
+            options = options.add_hooks(failures.clone());
+        }
         if !settings.prepared_statements {
             options = options.use_prepared_statements(false);
         }
@@ -225,10 +267,28 @@ impl Generations {
 }
 
 /// Runs a generation to its end.
-async fn live(worker: Worker, folder: TasksFolder, mode: Mode) -> (String, Result<(), Failure>) {
-    let ended = match mode {
-        Mode::Once => folder.run_once(&worker).await,
-        Mode::UntilShutdown | Mode::Watching => worker.run().await.map_err(Failure::from),
+async fn live(
+    worker: Worker,
+    folder: TasksFolder,
+    mode: Mode,
+    allows_broken: bool,
+) -> (String, Result<(), Failure>) {
+    let ended = {
+        let run = async {
+            match mode {
+                Mode::Once => folder.run_once(&worker).await,
+                Mode::UntilShutdown | Mode::Watching => worker.run().await.map_err(Failure::from),
+            }
+        };
+        tokio::pin!(run);
+        tokio::select! {
+            ended = &mut run => ended,
+            broken = folder.broken_late(), if !allows_broken => {
+                tracing::error!("not all tasks can be loaded, so the worker shuts down");
+                worker.handle().request_shutdown();
+                run.await.and(Err(refuse(&broken)))
+            }
+        }
     };
     folder.close().await;
     (worker.id().to_owned(), ended)

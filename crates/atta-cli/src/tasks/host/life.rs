@@ -351,17 +351,22 @@ async fn add_jobs(
 }
 
 fn log(shared: &Shared, said: &Said) {
-    let whose = said.run.and_then(|run| shared.lock().job_of(run));
-    let (job, task) = whose.unzip();
-    let (job, task) = (job, task.as_deref());
+    let run = said.run.and_then(|run| shared.lock().job_of(run));
+    let (job, attempt) = (run.as_ref().map(|run| run.job), run.as_ref().map(|run| run.attempt));
+    let task = run.as_ref().map(|run| &*run.task);
+    let worker = shared.worker.get().filter(|_| run.is_some()).map(|worker| worker.id.as_str());
+    let host = run.is_none().then_some(shared.program.name.as_str());
     let message = said.message.as_deref().unwrap_or_default();
     let meta = said.meta.as_deref().map(RawValue::get);
-    let host = task.is_none().then_some(shared.program.name.as_str());
     match said.log.as_deref() {
-        _ if is_noise(shared) => tracing::debug!(parent: None, job, task, host, meta, "{message}"),
-        Some("error") => tracing::error!(parent: None, job, task, host, meta, "{message}"),
-        Some("warn" | "warning") => tracing::warn!(parent: None, job, task, host, meta, "{message}"),
-        Some("debug") => tracing::debug!(parent: None, job, task, host, meta, "{message}"),
-        _ => tracing::info!(parent: None, job, task, host, meta, "{message}"),
+        _ if is_noise(shared) => {
+            tracing::debug!(parent: None, worker, job, task, attempt, host, meta, "{message}");
+        }
+        Some("error") => tracing::error!(parent: None, worker, job, task, attempt, host, meta, "{message}"),
+        Some("warn" | "warning") => {
+            tracing::warn!(parent: None, worker, job, task, attempt, host, meta, "{message}");
+        }
+        Some("debug") => tracing::debug!(parent: None, worker, job, task, attempt, host, meta, "{message}"),
+        _ => tracing::info!(parent: None, worker, job, task, attempt, host, meta, "{message}"),
     }
 }

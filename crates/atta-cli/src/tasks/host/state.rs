@@ -46,12 +46,19 @@ pub(super) struct State {
 }
 
 struct Running {
-    job: i64,
-    task: Arc<str>,
+    run: JobRun,
     answer: oneshot::Sender<Answer>,
     /// The task has started, as far as is known. A run without a time limit does not report its start, so it counts as
     /// started when it is sent.
     begun: CancellationToken,
+}
+
+/// The job of a run, for the log.
+#[derive(Clone, Debug)]
+pub(super) struct JobRun {
+    pub(super) job: i64,
+    pub(super) task: Arc<str>,
+    pub(super) attempt: i16,
 }
 
 impl State {
@@ -73,8 +80,9 @@ impl State {
         if !asks {
             begun.cancel();
         }
-        let (task, token) = (job.task_identifier().into(), begun.clone());
-        self.running.insert(number, Running { job: job.id(), task, answer, begun });
+        let token = begun.clone();
+        let run = JobRun { job: job.id(), task: job.task_identifier().into(), attempt: job.attempts() };
+        self.running.insert(number, Running { run, answer, begun });
         Some((number, Begun { token }))
     }
 
@@ -121,9 +129,9 @@ impl State {
         }
     }
 
-    /// The job that a run executes, and its task.
-    pub(super) fn job_of(&self, run: u64) -> Option<(i64, Arc<str>)> {
-        self.running.get(&run).map(|running| (running.job, running.task.clone()))
+    /// The job that a run executes.
+    pub(super) fn job_of(&self, run: u64) -> Option<JobRun> {
+        self.running.get(&run).map(|running| running.run.clone())
     }
 
     /// Requests a sign of life. None: the process is not ready, or the run is not sent, so there is nothing to check.

@@ -13,8 +13,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A host that was ready and lived this long counts as stable.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// How long loading may take before that is logged.
-pub(super) const SLOW_LOAD: Duration = Duration::from_secs(10);
+/// How long loading may take before that is logged, and before a worker starts without the tasks of the host.
+pub(crate) const SLOW_LOAD: Duration = Duration::from_secs(5);
 
 /// How far the host has come with loading its tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,10 +73,11 @@ impl Shared {
                 tracing::error!(task, "the task can't be loaded, so its jobs are not claimed: {error}");
             }
         }
-        match is_first {
+        let was_slow = self.is_slow.swap(false, Ordering::Relaxed);
+        match is_first && !was_slow {
             true => tracing::debug!(host = name, version, "the host is ready"),
             false => {
-                tracing::info!(host = name, version, "the host is ready, and its jobs are claimed again")
+                tracing::info!(host = name, version, "the host is ready, and its jobs are claimed")
             }
         }
         self.is_repeating.store(false, Ordering::Relaxed);
@@ -89,11 +90,12 @@ impl Shared {
     /// Logs a warning if the host is still loading: a host that never reports that it is ready gets no jobs.
     pub(super) fn warn_if_loading(&self) {
         if !self.lock().is_ready() {
+            self.is_slow.store(true, Ordering::Relaxed);
             let host = self.program.name.as_str();
             tracing::warn!(
                 host,
-                "the host is still not ready: its jobs are not claimed until it has loaded its tasks, and a worker that has not \
-                 started waits for it"
+                "the host is still not ready: its jobs are not claimed until it has loaded its tasks; jobs of other tasks run \
+                 meanwhile"
             );
         }
     }

@@ -46,7 +46,7 @@ impl Actor {
         entries: mpsc::UnboundedReceiver<Vec<Entry>>,
         reports: mpsc::UnboundedSender<Report>,
     ) -> Actor {
-        let (pending, writes) = (Pending::new(delays), JoinSet::new());
+        let (pending, writes) = (Pending::new(delays, shared.worker_id.clone()), JoinSet::new());
         Actor { shared, pending, entries, reports, writes, batches: 0, apart: 0, stuck: 0 }
     }
 

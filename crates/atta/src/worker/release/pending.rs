@@ -5,6 +5,7 @@
 //! and with growing pauses, so that it delays no other. What another transaction keeps locked is tried again, with pauses
 //! too. After a statement that took too long, the next ones are smaller.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -93,13 +94,15 @@ impl Entry {
         self.not_before = now + pause;
     }
 
-    fn block(&mut self, now: Instant) {
+    fn block(&mut self, now: Instant, worker: &str) {
         if self.state != State::Blocked {
             self.state = State::Blocked;
-            let (job, task) = (self.finished.job.id, self.finished.job.task_identifier());
+            let Finished { job, .. } = &self.finished;
             tracing::warn!(
-                job,
-                task,
+                worker,
+                job = job.id,
+                task = job.task_identifier(),
+                attempt = job.attempts,
                 "a job can't be released yet: another transaction keeps it or its queue locked"
             );
         }
@@ -107,16 +110,19 @@ impl Entry {
     }
 
     /// It failed by itself: from now on it has a connection to itself while it is tried, and pauses in between.
-    fn set_apart(mut self, now: Instant, error: &Error) -> Entry {
+    fn set_apart(mut self, now: Instant, error: &Error, worker: &str) -> Entry {
         let is_slow = is_too_slow(error);
         let state = if is_slow { State::Slow } else { State::Refused };
         if self.state != state {
             self.state = state;
-            let (job, task) = (self.finished.job.id, self.finished.job.task_identifier());
+            let Finished { job, .. } = &self.finished;
+            let (job, task, attempt) = (job.id, job.task_identifier(), job.attempts);
             match is_slow {
-                true => tracing::warn!(job, task, %error, "the release of a job takes long, trying again"),
+                true => {
+                    tracing::warn!(worker, job, task, attempt, %error, "the release of a job takes long, trying again");
+                }
                 false => {
-                    tracing::error!(job, task, %error, "the database refuses to release a job, trying again")
+                    tracing::error!(worker, job, task, attempt, %error, "the database refuses to release a job, trying again");
                 }
             }
         }
@@ -149,6 +155,8 @@ pub(super) enum Fate {
 /// All outcomes that are not written and not on their way.
 #[derive(Debug)]
 pub(super) struct Pending {
+    /// The worker's id, for the log.
+    worker: Arc<str>,
     delays: Delays,
     entries: Vec<Entry>,
     /// While the database does not answer.
@@ -161,14 +169,14 @@ pub(super) struct Pending {
 
 impl Default for Pending {
     fn default() -> Pending {
-        Pending::new(Delays::default())
+        Pending::new(Delays::default(), "w".into())
     }
 }
 
 impl Pending {
-    pub(super) fn new(delays: Delays) -> Pending {
+    pub(super) fn new(delays: Delays, worker: Arc<str>) -> Pending {
         let (entries, errors) = (Vec::new(), Backoff::default());
-        Pending { delays, entries, errors, pause_until: None, most: MOST, parts: 0 }
+        Pending { worker, delays, entries, errors, pause_until: None, most: MOST, parts: 0 }
     }
 
     /// How many outcomes wait because something is in their own way.
@@ -246,7 +254,7 @@ impl Pending {
         for mut entry in entries {
             match fate_of(entry.finished.job.id) {
                 Fate::Blocked => {
-                    entry.block(now);
+                    entry.block(now, &self.worker);
                     self.entries.push(entry);
                 }
                 fate => done.push((entry, fate)),
@@ -273,7 +281,7 @@ impl Pending {
                 }
             }
         } else if is_about_one(error) {
-            entries = entries.into_iter().map(|entry| entry.set_apart(now, error)).collect();
+            entries = entries.into_iter().map(|entry| entry.set_apart(now, error, &self.worker)).collect();
         } else if entries.iter().any(|entry| entry.company == Company::Apart) {
             entries.iter_mut().for_each(|entry| entry.pause(now, LONGEST));
         } else {
@@ -345,7 +353,7 @@ mod tests {
     #[test]
     fn outcomes_of_a_kind_go_together_when_the_first_is_due() {
         let now = Instant::now();
-        let mut pending = Pending::new(Delays { complete: 10 * MS, fail: Duration::ZERO });
+        let mut pending = Pending::new(Delays { complete: 10 * MS, fail: Duration::ZERO }, "w".into());
         pending.add(now, vec![entry(1, Outcome::Completed), entry(2, failed())]);
         pending.add(now + 5 * MS, vec![entry(3, Outcome::Completed)]);
         assert_eq!(ids(pending.next_batch(now + 5 * MS)), [2]);

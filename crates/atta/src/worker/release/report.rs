@@ -1,6 +1,7 @@
 //! What is told of a release once it is written: events and hooks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::run::{Finished, Outcome};
 use super::super::{Shared, hooks};
@@ -17,8 +18,10 @@ pub(crate) fn tell(shared: &Arc<Shared>, finished: Vec<Finished>, is_unknown: bo
 
 /// Reports claims that were lost: nothing was written.
 pub(super) fn tell_lost(shared: &Shared, finished: Vec<Finished>) {
+    let worker = &*shared.worker_id;
     for Finished { job, .. } in finished {
-        tracing::warn!(job = job.id, task = job.task_identifier(), "the job was no longer this worker's");
+        let (id, task, attempt) = (job.id, job.task_identifier(), job.attempts);
+        tracing::warn!(worker, job = id, task, attempt, "the job was no longer this worker's");
         shared.events.send(|| WorkerEvent::ClaimLost { job });
     }
 }
@@ -33,16 +36,18 @@ pub(crate) fn tell_all(shared: &Arc<Shared>, finished: Vec<Finished>) {
 
 fn tell_event(shared: &Shared, Finished { job, outcome, duration, .. }: &Finished) {
     let events = &shared.events;
+    let (worker, id, task, attempt) = (&*shared.worker_id, job.id, job.task_identifier(), job.attempts);
+    let duration_ms = milliseconds(*duration);
     match outcome {
         Outcome::Completed => {
-            tracing::info!(job = job.id, task = job.task_identifier(), ?duration, "job completed");
+            tracing::info!(worker, job = id, task, attempt, duration_ms, "job completed");
             events.send(|| WorkerEvent::JobSucceeded { job: job.clone(), duration: *duration });
             events.send(|| WorkerEvent::JobCompleted { job: job.clone(), error: None });
         }
         Outcome::Failed(failure) => {
             let (error, for_good) = (&failure.error, failure.is_for_good(job));
-            let (id, task, attempt, of) = (job.id, job.task_identifier(), job.attempts, job.max_attempts);
-            tracing::error!(job = id, task, attempt, of, for_good, %error, "job failed");
+            let of = job.max_attempts;
+            tracing::error!(worker, job = id, task, attempt, of, for_good, duration_ms, %error, "job failed");
             events.send(|| WorkerEvent::JobErrored { job: job.clone(), error: error.clone() });
             if for_good {
                 events.send(|| WorkerEvent::JobFailed { job: job.clone(), error: error.clone() });
@@ -50,13 +55,14 @@ fn tell_event(shared: &Shared, Finished { job, outcome, duration, .. }: &Finishe
             events.send(|| WorkerEvent::JobCompleted { job: job.clone(), error: Some(error.clone()) });
         }
         Outcome::Interrupted => {
-            tracing::warn!(
-                job = job.id,
-                task = job.task_identifier(),
-                "job interrupted by the shutdown, given back"
-            );
+            tracing::warn!(worker, job = id, task, attempt, "job interrupted by the shutdown, given back");
             events.send(|| WorkerEvent::JobInterrupted { job: job.clone() });
         }
         Outcome::NotStarted => {}
     }
+}
+
+/// Milliseconds with three decimals, for the log: logs are filtered and summed by this number.
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1000.0
 }

@@ -70,6 +70,7 @@ pub(super) const READING: &[Case] = cases! {
     "utils/read.rs list_jobs": |world| world.utils.list_jobs(&JobFilter::default());
     "utils/read.rs list_jobs_with_states": |world| world.utils.list_jobs_with_states(&JobFilter::default());
     "utils/read.rs list_job_ids": |world| world.utils.list_job_ids(&JobFilter::default());
+    "utils/read.rs count_matching_jobs": |world| world.utils.count_matching_jobs(&JobFilter::default());
     "utils/read.rs count_jobs": |world| world.utils.count_jobs();
     "utils/overview.rs list_queues": |world| world.utils.list_queues(None, 10);
     "utils/overview.rs list_tasks": |world| world.utils.list_tasks(None, 10);

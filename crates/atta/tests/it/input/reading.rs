@@ -19,11 +19,11 @@ fn filter() -> impl Strategy<Value = JobFilter> {
         prop::option::weighted(0.2, prop::collection::vec(id.clone(), 0..4)),
         prop::option::weighted(0.2, prop::collection::vec(prop::sample::select(states), 0..3)),
         (text(), text(), text(), text(), text()),
-        prop::option::weighted(0.3, time()),
-        prop::option::weighted(0.3, id),
+        prop::collection::vec(prop::option::weighted(0.2, time()), 3),
+        (prop::option::weighted(0.3, id), any::<bool>()),
         prop_oneof![Just(0), Just(1), Just(100), Just(i32::MAX as u32 + 1), Just(u32::MAX)],
     )
-        .prop_map(|(ids, states, texts, created_before, after_id, limit)| {
+        .prop_map(|(ids, states, texts, times, (after_id, newest_first), limit)| {
             let (task_identifier, queue_name, key, error_contains, locked_by) = texts;
             JobFilter {
                 ids,
@@ -32,9 +32,12 @@ fn filter() -> impl Strategy<Value = JobFilter> {
                 queue_name,
                 key,
                 error_contains,
-                created_before,
+                created_before: times[0],
+                failed_since: times[1],
+                locked_before: times[2],
                 locked_by,
                 after_id,
+                newest_first,
                 limit,
             }
         })

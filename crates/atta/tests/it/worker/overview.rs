@@ -1,6 +1,7 @@
 //! Reading everything, and managing jobs by id, from Rust.
 
 use atta::{JobFilter, JobSpecBuilder, JobState, WorkerStatus, WorkerUtils};
+use chrono::{TimeDelta, Utc};
 use serde_json::json;
 use testkit::Database;
 use tokio_postgres::Client;
@@ -116,6 +117,8 @@ async fn ids_alone_are_listed_as_the_jobs_are() {
         JobFilter { ids: Some(vec![3, 1, 7, 1]), ..every.clone() },
         JobFilter { key: Some("k".into()), ..every.clone() },
         JobFilter { locked_by: Some("node".into()), ..every.clone() },
+        JobFilter { newest_first: true, ..every.clone() },
+        JobFilter { newest_first: true, after_id: Some(3), limit: 1, ..every.clone() },
     ] {
         let jobs = utils.list_jobs(&filter).await.unwrap();
         let ids = utils.list_job_ids(&filter).await.unwrap();
@@ -145,16 +148,21 @@ async fn ids_keys_and_later_pages_are_found_by_an_index() {
       insert into graphile_worker._private_jobs (task_id, key) select 1, 'key ' || n from generate_series(1, 50000) as n;
       analyze graphile_worker._private_jobs, graphile_worker._private_tasks, graphile_worker._private_job_queues;";
     client.batch_execute(jobs).await.unwrap();
-    let (page, by_ids, by_key, ids) = (
+    let (page, by_ids, by_key, ids, newest, newest_ids) = (
         include_str!("../../../sql/queries/list_jobs.sql"),
         include_str!("../../../sql/queries/list_jobs_by_ids.sql"),
         include_str!("../../../sql/queries/list_jobs_by_key.sql"),
         include_str!("../../../sql/queries/list_job_ids.sql"),
+        include_str!("../../../sql/queries/list_jobs_newest.sql"),
+        include_str!("../../../sql/queries/list_job_ids_newest.sql"),
     );
     for (sql, filter, most) in [
         (page, json!({ "limit": 10 }), 10),
         (page, json!({ "limit": 10, "after_id": 40_000 }), 10),
         (ids, json!({ "limit": 10, "after_id": 40_000 }), 10),
+        (newest, json!({ "limit": 10, "newest_first": true }), 10),
+        (newest, json!({ "limit": 10, "newest_first": true, "after_id": 40_000 }), 10),
+        (newest_ids, json!({ "limit": 10, "newest_first": true, "after_id": 40_000 }), 10),
         (by_ids, json!({ "limit": 10, "ids": [5, 40_000] }), 2),
         (by_key, json!({ "limit": 10, "key": "key 40000" }), 1),
     ] {
@@ -167,4 +175,78 @@ async fn ids_keys_and_later_pages_are_found_by_an_index() {
         let rows: u64 = rows.and_then(|rows| rows.parse().ok()).expect("it says how many");
         assert!(on_jobs.contains("Index Scan") && rows <= most, "{filter}: {plan}");
     }
+}
+
+#[tokio::test]
+async fn locked_jobs_are_found_by_their_index() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let jobs = "insert into graphile_worker._private_tasks (identifier) values ('t');
+      insert into graphile_worker._private_jobs (task_id) select 1 from generate_series(1, 50000);
+      update graphile_worker._private_jobs set locked_at = now(), locked_by = 'w' where id in (7, 40000);
+      vacuum analyze graphile_worker._private_jobs;";
+    for statement in jobs.split_inclusive(';') {
+        client.batch_execute(statement).await.unwrap();
+    }
+    let sql = filled(include_str!("../../../sql/queries/list_locked_jobs.sql"));
+    let statement = sql.replace("$1::text", "'{\"limit\": 10, \"locked_by\": \"w\"}'::text");
+    let plan = client.query(&format!("explain (analyze, costs off) {statement}"), &[]).await.unwrap();
+    let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
+    let plan = plan.join("\n");
+    assert!(plan.contains("_atta_jobs_locked_index") && plan.contains("jobs_pkey"), "{plan}");
+    assert!(!plan.contains("Seq Scan on _private_jobs"), "{plan}");
+}
+
+#[tokio::test]
+async fn jobs_are_listed_newest_first_page_by_page() {
+    let db = Database::migrated().await;
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    db.client()
+        .await
+        .batch_execute("select graphile_worker.add_job('t') from generate_series(1, 5)")
+        .await
+        .unwrap();
+    let newest = JobFilter { newest_first: true, limit: 2, ..JobFilter::default() };
+    let ids = async |filter: JobFilter| utils.list_job_ids(&filter).await.unwrap();
+    assert_eq!(ids(newest.clone()).await, [5, 4]);
+    assert_eq!(ids(JobFilter { after_id: Some(4), ..newest.clone() }).await, [3, 2]);
+    let by_ids = JobFilter { ids: Some(vec![1, 2, 5]), after_id: Some(5), ..newest };
+    assert_eq!(ids(by_ids).await, [2, 1]);
+}
+
+/// A job that failed, one that failed and was retried by hand, one that a worker has, and one that nobody has run.
+#[tokio::test]
+async fn jobs_are_found_by_the_time_they_failed_or_were_claimed_at_and_counted() {
+    let db = Database::migrated().await;
+    let (client, utils) = (db.client().await, WorkerUtils::connect(&db.url()).unwrap());
+    client
+        .batch_execute(
+            "select graphile_worker.add_job('t') from generate_series(1, 4);
+            update graphile_worker._private_jobs set attempts = 1, last_error = 'e', updated_at = now() - interval '1 hour' where id = 1;
+            update graphile_worker._private_jobs set last_error = 'e' where id = 2;
+            update graphile_worker._private_jobs set attempts = 1, locked_at = now() - interval '1 hour', locked_by = 'w' where id = 3",
+        )
+        .await
+        .unwrap();
+    let ago = |minutes| Some(Utc::now() - TimeDelta::minutes(minutes));
+    for (filter, expected) in [
+        (JobFilter { failed_since: ago(61), ..JobFilter::default() }, vec![1]),
+        (JobFilter { failed_since: ago(59), ..JobFilter::default() }, vec![]),
+        (JobFilter { locked_before: ago(59), ..JobFilter::default() }, vec![3]),
+        (JobFilter { locked_before: ago(61), ..JobFilter::default() }, vec![]),
+        (JobFilter { states: Some(vec![JobState::Running]), ..JobFilter::default() }, vec![3]),
+        (
+            JobFilter {
+                failed_since: Some(chrono::DateTime::<Utc>::MIN_UTC),
+                limit: 1,
+                ..JobFilter::default()
+            },
+            vec![1],
+        ),
+    ] {
+        assert_eq!(utils.list_job_ids(&filter).await.unwrap(), expected, "{filter:?}");
+        assert_eq!(utils.count_matching_jobs(&filter).await.unwrap(), expected.len() as u64, "{filter:?}");
+    }
+    let all = JobFilter { limit: 1, ..JobFilter::default() };
+    assert_eq!(utils.count_matching_jobs(&all).await.unwrap(), 4, "the limit does not count");
 }
