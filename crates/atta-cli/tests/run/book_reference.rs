@@ -10,7 +10,7 @@ use testkit::book::{assert_generated, cell, files, items, read};
 use crate::{Folder, run};
 
 /// The options that set something, with values. Options for a single invocation have no key.
-const OPTIONS: [&str; 20] = [
+const OPTIONS: [&str; 21] = [
     "--connection=postgres://x/y",
     "--schema=x",
     "--tasks=x",
@@ -27,6 +27,7 @@ const OPTIONS: [&str; 20] = [
     // These have no key.
     "--config",
     "--once",
+    "--fail-on-error",
     "--watch",
     "--schema-only",
     "--cleanup",
