@@ -50,7 +50,7 @@ pub(crate) fn run(stay: bool) -> Result {
     psql("select graphile_worker.add_job('count_words', '{\"text\": \"to be or not to be\"}')")?;
     let python = worker.wait_for("6 words, 4 different ones")?;
     psql("select graphile_worker.add_job('disk_space', '{\"from\": \"SQL\"}')")?;
-    let shell = worker.wait_for("which says {\"payload\":{\"from\"")?;
+    let shell = worker.wait_for("with the input {\"payload\":{\"from\"")?;
 
     say("\n--- A crontab. The worker takes it up, and makes up for the minutes that it missed.");
     psql(KNOWN_BEFORE)?;

@@ -199,7 +199,7 @@ impl Cron {
     pub fn payload(mut self, payload: impl Serialize) -> Cron {
         (self.payload, self.payload_fault) = match serde_json::to_value(payload) {
             Ok(payload) => (Some(payload), None),
-            Err(error) => (None, Some(format!("its payload is no JSON: {error}"))),
+            Err(error) => (None, Some(format!("its payload can't be written as JSON: {error}"))),
         };
         self
     }
@@ -260,14 +260,14 @@ impl Cron {
     pub fn graphile_objections(&self) -> Vec<String> {
         let mut objections = match &self.when {
             When::Pattern(pattern) => pattern.objections(),
-            When::Function(_) => vec!["an own match function".to_owned()],
+            When::Function(_) => vec!["a custom match function".to_owned()],
         };
         if parse::wrong_in_task(&self.task_identifier).is_some() {
             objections.push(format!("the task {:?}", self.task_identifier));
         }
         objections.extend(self.options.objections());
         if self.payload.as_ref().is_some_and(|payload| !payload.is_object()) {
-            objections.push("a payload that is no object".to_owned());
+            objections.push("a payload that is not an object".to_owned());
         }
         objections
     }
@@ -330,7 +330,7 @@ impl fmt::Display for Cron {
         match &self.when {
             When::Pattern(pattern) => write!(f, "{pattern} {}{}", self.task_identifier, self.options)?,
             When::Function(_) => {
-                write!(f, "# (own match function) {}{}", self.task_identifier, self.options)?
+                write!(f, "# (custom match function) {}{}", self.task_identifier, self.options)?
             }
         }
         match &self.payload {

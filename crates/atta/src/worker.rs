@@ -125,7 +125,7 @@ impl Worker {
                 // The current run is about to end, and no other run starts.
                 true => Ok(()),
                 false => Err(Error::config(format!("worker {} is already running", self.shared.worker_id))
-                    .with_hint("for more jobs at a time, set concurrency, or make another worker")),
+                    .with_hint("to run more jobs at a time, increase concurrency or create another worker")),
             };
         };
         if mode == Mode::UntilEmpty && self.has_nothing_to_do().await {
@@ -142,7 +142,9 @@ impl Worker {
         };
         let ended = self.core.spawn(run).await;
         aborts.disarm();
-        ended.unwrap_or_else(|error| Err(Error::config(format!("the worker's thread panicked: {error}"))))
+        ended.unwrap_or_else(|error| {
+            Err(Error::config(format!("running the worker: its thread panicked: {error}")))
+        })
     }
 
     /// Whether no job is due. Then the run needs no connections of its own and no registration. If this query fails,
@@ -183,7 +185,7 @@ impl AbortOnDrop<'_> {
 impl Drop for AbortOnDrop<'_> {
     fn drop(&mut self) {
         if self.is_armed {
-            shutdown::abort(self.shared, "the future of the worker's run was dropped");
+            shutdown::abort(self.shared, "running the worker: the future of run was dropped");
         }
     }
 }

@@ -133,7 +133,7 @@ impl Cluster {
     /// Ends the server and all its processes by `kill -9`.
     pub fn kill(&self) -> Result<(), Error> {
         let postmaster = Postmaster::alive(&self.data())
-            .ok_or_else(|| Error::text(format!("no server runs on {}", self.folder.display())))?;
+            .ok_or_else(|| Error::text(format!("no server is running in {}", self.folder.display())))?;
         postmaster.kill().map_err(|error| Error::new("killing PostgreSQL".into(), error))
     }
 
@@ -207,7 +207,7 @@ impl Cluster {
         if mark.exists() {
             return Ok(cluster);
         }
-        let context = || format!("making the folder {}", folder.display());
+        let context = || format!("creating the folder {}", folder.display());
         fs::create_dir_all(folder).map_err(|error| Error::new(context(), error))?;
         if let Some(user) = &cluster.user {
             user.give(folder).map_err(|error| Error::new(context(), error))?;
@@ -220,11 +220,11 @@ impl Cluster {
         initdb.args(["--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]);
         initdb.arg(cluster.data());
         match password {
-            None => cluster.run(initdb.arg("--auth=trust"), "making the cluster")?,
+            None => cluster.run(initdb.arg("--auth=trust"), "creating the cluster")?,
             Some(password) => {
                 let file = cluster.write_secret(password)?;
                 initdb.arg("--auth=scram-sha-256").arg("--pwfile").arg(&file);
-                let made = cluster.run(&mut initdb, "making the cluster");
+                let made = cluster.run(&mut initdb, "creating the cluster");
                 fs::remove_file(&file).map_err(|error| Error::new(context(), error))?;
                 made?;
             }
@@ -367,7 +367,7 @@ fn free_port() -> Result<u16, Error> {
     TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
-        .map_err(|error| Error::new("looking for a free port".into(), error))
+        .map_err(|error| Error::new("finding a free port".into(), error))
 }
 
 fn temporary_folder() -> PathBuf {

@@ -48,7 +48,7 @@ done
         while shell.try_wait()?.is_none() {
             if start.elapsed() > Duration::from_secs(30) {
                 shell.kill()?;
-                return Err(io::Error::other("its processes do not end"));
+                return Err(io::Error::other("its processes did not end"));
             }
             thread::sleep(Duration::from_millis(5));
         }

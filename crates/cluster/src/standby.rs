@@ -11,7 +11,7 @@ impl Cluster {
     pub fn standby(&self, settings: &[&str]) -> Result<Cluster, Error> {
         let folder = temporary_folder();
         let mut standby = Cluster::unmade(&self.binaries, &folder, None)?;
-        let context = || format!("making the folder {}", folder.display());
+        let context = || format!("creating the folder {}", folder.display());
         fs::create_dir_all(&folder).map_err(|error| Error::new(context(), error))?;
         if let Some(user) = &standby.user {
             user.give(&folder).map_err(|error| Error::new(context(), error))?;

@@ -21,7 +21,7 @@ impl ServerUser {
     pub(crate) fn needed() -> Result<Option<ServerUser>, Error> {
         let me = fs::metadata("/proc/self")
             .or_else(|_| fs::metadata(std::env::temp_dir()))
-            .map_err(|error| Error::new("finding out which user we are".into(), error))?
+            .map_err(|error| Error::new("finding the current user".into(), error))?
             .uid();
         if me != 0 {
             return Ok(None);
@@ -63,14 +63,14 @@ pub fn run_unprivileged(command: &mut Command) -> Result<(), Error> {
 /// Makes a file or a folder that user's.
 pub fn give_to_server(path: &Path) -> Result<(), Error> {
     let Some(user) = ServerUser::needed()? else { return Ok(()) };
-    user.give(path).map_err(|error| Error::new(format!("giving away {}", path.display()), error))
+    user.give(path).map_err(|error| Error::new(format!("changing the owner of {}", path.display()), error))
 }
 
 /// Whether the server can get to a folder there: from root it runs as another user, who may not enter every folder.
 pub fn can_reach(folder: &Path) -> Result<bool, Error> {
     let Some(user) = ServerUser::needed()? else { return Ok(true) };
     let folder = fs::canonicalize(folder)
-        .map_err(|error| Error::new(format!("looking at {}", folder.display()), error))?;
+        .map_err(|error| Error::new(format!("reading the owner of {}", folder.display()), error))?;
     let may_enter = |place: &Path| {
         fs::metadata(place).is_ok_and(|place| {
             let mode = place.mode();

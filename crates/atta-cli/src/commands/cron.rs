@@ -131,15 +131,15 @@ fn check(args: &Check) -> Result<(), Failure> {
         })?;
     } else {
         for Objection { line, message, text, .. } in &objections {
-            print_styled(&format!("line {line}: graphile-worker refuses {message}\n  {}\n", clean(text)));
+            print_styled(&format!("line {line}: graphile-worker rejects {message}\n  {}\n", clean(text)));
         }
     }
     if !objections.is_empty() {
-        let count = count_of(objections.len(), "thing");
-        return Err(Failure::not_so(format!("{} has {count} that graphile-worker refuses", args.file)));
+        let count = count_of(objections.len(), "construct");
+        return Err(Failure::not_so(format!("{} has {count} that graphile-worker rejects", args.file)));
     }
     if !args.json {
-        print_styled(&format!("{} is right: {}\n", clean(&args.file), count_of(items.len(), "item")));
+        print_styled(&format!("{} is valid: {}\n", clean(&args.file), count_of(items.len(), "item")));
     }
     Ok(())
 }
@@ -157,7 +157,7 @@ fn tell_errors(errors: &CrontabErrors, args: &Check) -> Result<(), Failure> {
     } else {
         print_styled(&format!("{errors}\n"));
     }
-    Err(Failure::not_so(format!("{} has {}", args.file, count_of(errors.len(), "mistake"))))
+    Err(Failure::not_so(format!("{} has {}", args.file, count_of(errors.len(), "error"))))
 }
 
 /// The items are in the order of the lines that are neither empty nor a comment.
@@ -251,7 +251,7 @@ async fn list(args: &List, connection: &Connection) -> Result<(), Failure> {
         return print_json(&rows);
     }
     if rows.is_empty() {
-        note("no cron items: no worker has had a crontab yet");
+        note("no cron items: no worker has registered a crontab yet");
         return Ok(());
     }
     let mut table = Table::new(&["ITEM", "KNOWN SINCE", "LAST RUN", "", "NEXT RUN"]);
@@ -305,7 +305,7 @@ fn merge<'a>(known: &'a [KnownCrontab], items: Option<&'a [Item]>, now: DateTime
 
 fn read_items(file: &str) -> Result<Vec<Item>, Failure> {
     parse_crontab(&read(file)?)
-        .map_err(|errors| Failure::new(format!("{file} has {}\n{errors}", count_of(errors.len(), "mistake"))))
+        .map_err(|errors| Failure::new(format!("{file} has {}\n{errors}", count_of(errors.len(), "error"))))
 }
 
 fn read(file: &str) -> Result<String, Failure> {
@@ -317,6 +317,6 @@ fn read(file: &str) -> Result<String, Failure> {
     };
     read.map_err(|error| {
         Failure::new(format!("can't read {file}: {error}"))
-            .with_hint("name the crontab's file, or - for standard input")
+            .with_hint("give the path of the crontab, or - for standard input")
     })
 }

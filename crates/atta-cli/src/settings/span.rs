@@ -12,7 +12,7 @@ pub(crate) struct Span(pub(crate) Duration);
 
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-const EXPECTED: &str = "expected a length of time such as 500ms, 2s, 5m, 4h or 1h30m, or milliseconds";
+const EXPECTED: &str = "expected a duration such as 500ms, 2s, 5m, 4h or 1h30m, or milliseconds";
 
 impl FromStr for Span {
     type Err = &'static str;
@@ -64,7 +64,7 @@ impl Serialize for Span {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "expected a length of time such as \"2s\", or milliseconds")]
+        #[serde(untagged, expecting = "expected a duration such as \"2s\", or milliseconds")]
         enum Written {
             Milliseconds(u64),
             Text(String),

@@ -96,7 +96,7 @@ impl State {
             Ok(mut process) => self.process = process.stdin.take().map(|pipe| (process, pipe)),
             Err(error) => {
                 self.is_missing = true;
-                tracing::warn!(%error, "no guard for the processes of tasks: if this process is killed, they stay");
+                tracing::warn!(%error, "the guard for the processes of tasks is not running: if this process is killed, they keep running");
             }
         }
     }

@@ -90,11 +90,13 @@ async fn a_task_that_nobody_knows_is_added_with_a_warning() {
 fn a_payload_that_is_no_json_is_shown_with_a_caret() {
     let run = run_with_input(&["add", "t", "{\"to\": nobody}"], "");
     assert_eq!(run.code, 2);
-    let expected = "error: the payload is no JSON: line 1, column 9: expected ident\n  {\"to\": nobody}\n          ^\nhint: in a shell";
+    let expected = "error: the payload is not valid JSON: line 1, column 9: expected ident\n  {\"to\": nobody}\n          ^\nhint: in a shell";
     assert!(run.err.starts_with(expected), "{}", run.err);
     let run = run_with_input(&["add", "t", "-"], "{\n  \"a\": 1,\n}\n");
     assert!(
-        run.err.contains("on standard input is no JSON: line 3, column 1: key must be a string\n  }\n  ^"),
+        run.err.contains(
+            "on standard input is not valid JSON: line 3, column 1: key must be a string\n  }\n  ^"
+        ),
         "{}",
         run.err
     );
@@ -166,7 +168,7 @@ async fn a_wrong_line_of_a_file_means_that_nothing_was_added_and_of_a_stream_say
     let run = place.atta_with_input(&["add", "--bulk", "-"], refused);
     assert_eq!(run.code, 2);
     assert!(
-        run.err.contains("GWBMA") && run.err.contains("none of lines 1 to 2 was added\nnothing was added"),
+        run.err.contains("GWBMA") && run.err.contains("none of lines 1 to 2 was added\nno job was added"),
         "{}",
         run.err
     );
@@ -174,7 +176,7 @@ async fn a_wrong_line_of_a_file_means_that_nothing_was_added_and_of_a_stream_say
 
     let nameless = place.atta_with_input(&["add", "--bulk", "-"], "{}\n");
     assert!(
-        nameless.err.contains("line 1: there is no task") && nameless.err.contains("hint: "),
+        nameless.err.contains("line 1: the task is missing") && nameless.err.contains("hint: "),
         "{}",
         nameless.err
     );
@@ -263,7 +265,7 @@ async fn a_bulk_add_from_a_line_beyond_the_end_is_an_error() {
     let from = |line| place.atta(&["add", "--bulk", file.path(), "--from-line", line]);
     let run = from("5");
     assert_eq!(run.code, 2, "{}", run.out);
-    assert!(run.err.starts_with("error: there is no line 5 in "), "{}", run.err);
+    assert!(run.err.starts_with("error: line 5 does not exist in "), "{}", run.err);
     assert!(run.err.contains("which has 3 lines\nhint: "), "{}", run.err);
     // An interrupted command that has added the last line names the next one.
     assert_eq!((from("4").code, place.value(COUNT).await.as_str()), (0, "0"));

@@ -51,7 +51,7 @@ async fn measures_in_a_database_of_its_own_and_leaves_none_behind() {
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     assert!(run.out.contains(": 500 jobs, 1 x 24 at a time, claims held\n\n"), "{}", run.out);
     for name in
-        ["drain ", "steady state", "from add to start, p99", "lateness if scheduled, p50", "WAL a job"]
+        ["drain ", "steady state", "from add to start, p99", "lateness of scheduled jobs, p50", "WAL a job"]
     {
         assert_eq!(run.out.lines().filter(|line| line.starts_with(name)).count(), 1, "{name}: {}", run.out);
     }

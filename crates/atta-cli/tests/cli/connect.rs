@@ -84,7 +84,7 @@ async fn a_passfile_that_others_may_read_is_warned_of() {
     home.write(".pgpass", "*:*:*:*:hunter2\n", 0o644);
     let run = migrate(&["-c", &db.url()], &[("HOME", home.path())]);
     assert_eq!(run.code, 0, "{}", run.err);
-    let wanted = format!("warning: the passfile {}/.pgpass is ignored: others may read it", home.path());
+    let wanted = format!("warning: the passfile {}/.pgpass is ignored: other users may read it", home.path());
     assert!(run.err.starts_with(&wanted) && !run.err.contains("hunter2"), "{}", run.err);
 }
 

@@ -12,7 +12,7 @@ fn a_right_crontab_is_said_to_be_right() {
     let run = run_with_input(&["cron", "check", file.path()], "");
     assert_eq!(
         (run.code, run.out, run.err.as_str()),
-        (0, format!("{} is right: 2 items\n", file.path()), "")
+        (0, format!("{} is valid: 2 items\n", file.path()), "")
     );
     let json = run_with_input(&["cron", "check", "-", "--json", "--strict"], CRONTAB);
     assert_eq!(json.code, 0, "{}", json.err);
@@ -51,8 +51,8 @@ fn strict_says_what_node_would_refuse() {
     let run = run_with_input(&["cron", "check", "-", "--strict"], crontab);
     assert_eq!(run.code, 1, "{}", run.out);
     assert!(
-        run.out.contains("line 2: graphile-worker refuses ")
-            && run.out.contains("line 3: graphile-worker refuses "),
+        run.out.contains("line 2: graphile-worker rejects ")
+            && run.out.contains("line 3: graphile-worker rejects "),
         "{}",
         run.out
     );

@@ -17,11 +17,11 @@ async fn completes_by_id_and_leaves_what_runs_or_is_not_there() {
         json!({ "action": "complete", "count": 1, "ids": [4], "skipped": [
             { "id": 1, "reason": "unknown" }, { "id": 5, "reason": "running" }] })
     );
-    assert!(run.err.contains("job 5 was left alone: a worker is at it"), "{}", run.err);
+    assert!(run.err.contains("job 5 was skipped: it is running"), "{}", run.err);
     let none = place.atta(&["complete", "99", "--yes"]);
     assert_eq!(none.code, 1);
     assert!(
-        none.err.contains("job 99 was left alone: there is none with this id\nerror: nothing was done"),
+        none.err.contains("job 99 was skipped: there is no job with this id\nerror: no job was changed"),
         "{}",
         none.err
     );
@@ -117,7 +117,7 @@ async fn unlocks_jobs_with_their_queue_and_whole_workers() {
         (select count(*) from graphile_worker._private_job_queues where locked_by is not null))";
     let run = place.atta(&["unlock", "5", "1", "--yes"]);
     assert_eq!((run.code, run.out.as_str()), (1, "unlocked 1 job\n"), "{}", run.err);
-    assert!(run.err.contains("job 1 was left alone: no worker has it"), "{}", run.err);
+    assert!(run.err.contains("job 1 was skipped: it is not locked"), "{}", run.err);
     assert_eq!(place.value(locks).await, "0 0");
 
     let lock =
@@ -129,7 +129,11 @@ async fn unlocks_jobs_with_their_queue_and_whole_workers() {
     assert_eq!(place.value(locks).await, "0 0");
     let nobody = place.atta(&["unlock", "--worker", "node-2", "--yes"]);
     assert_eq!(nobody.code, 1);
-    assert!(nobody.err.contains("worker \"node-2\" has no job and no queue\nhint: "), "{}", nobody.err);
+    assert!(
+        nobody.err.contains("worker \"node-2\" has locked no job and no queue\nhint: "),
+        "{}",
+        nobody.err
+    );
 }
 
 #[tokio::test]
@@ -158,13 +162,13 @@ async fn no_command_changes_all_jobs_by_mistake() {
         let run = place.atta(&[command, "--yes"]);
         assert_eq!(run.code, 2, "{command}");
         assert!(
-            run.err.starts_with("error: which jobs are to be ") && run.err.contains("--all"),
+            run.err.starts_with("error: no jobs were given to be ") && run.err.contains("--all"),
             "{}",
             run.err
         );
         let both = place.atta(&[command, "1", "--task", "email", "--yes"]);
         assert_eq!(both.code, 2, "{command}");
-        assert!(both.err.starts_with("error: ids, a filter and --all exclude each other"), "{}", both.err);
+        assert!(both.err.starts_with("error: ids, filters and --all can't be combined"), "{}", both.err);
     }
     assert_eq!(place.ids().await, "1 2 3 4 5 6");
 }
@@ -203,13 +207,13 @@ async fn an_interrupted_retry_finishes_its_batch_and_says_how_far_it_came() {
     let lock = blocker.transaction().await.unwrap();
     let running = blocked_retry(&place, &lock).await;
     running.send("TERM");
-    running.wait_for("SIGTERM: ends when the batch under way is done").await;
+    running.wait_for("SIGTERM: the command ends after the current batch").await;
     // A repetition, as supervisors send it, changes nothing.
     running.send("TERM");
     lock.commit().await.unwrap();
     let run = running.end().await;
     assert_eq!((run.code, run.out.as_str()), (130, ""), "{}", run.err);
-    let said = "error: interrupted by SIGTERM: retried 600 of 1000 jobs\nhint: to go on, run the same command again\n";
+    let said = "error: interrupted by SIGTERM: retried 600 of 1000 jobs\nhint: to continue, run the same command again\n";
     assert!(run.err.ends_with(said), "{}", run.err);
     let retried = "select count(*) from graphile_worker._private_jobs where attempts = 0";
     assert_eq!(place.value(retried).await, "600");

@@ -59,7 +59,9 @@ async fn two_of_them_share_a_server_that_stops_with_the_last() {
     let first = dev(&folder, "log.1", &[]).await;
     let url = folder.read(".atta/connection").trim().to_owned();
     assert!(
-        first.log().contains(&format!("PostgreSQL is up, with its data in .atta. Connect with\n\n  {url}\n"))
+        first
+            .log()
+            .contains(&format!("PostgreSQL is up, with its data in .atta. Connect to it with\n\n  {url}\n"))
     );
     assert_eq!(folder.read(".atta/.gitignore"), "*\n");
     let mode = fs::metadata(folder.path.join(".atta/connection")).unwrap().permissions().mode();
@@ -74,10 +76,14 @@ async fn two_of_them_share_a_server_that_stops_with_the_last() {
     assert!(elsewhere.err.contains("127.0.0.1:1"), "{}", elsewhere.err);
 
     let second = dev(&folder, "log.2", &["-j", "2"]).await;
-    assert!(second.log().contains("PostgreSQL was up already"), "{}", second.log());
+    assert!(second.log().contains("PostgreSQL was already running"), "{}", second.log());
     let used = folder.atta(&["dev", "--reset", "--yes"]);
-    assert!(used.code == 2 && used.err.contains("another `atta dev` runs in this folder"), "{}", used.err);
-    assert!(end(first).await.contains("PostgreSQL stays up for the other"));
+    assert!(
+        used.code == 2 && used.err.contains("another `atta dev` is running in this folder"),
+        "{}",
+        used.err
+    );
+    assert!(end(first).await.contains("PostgreSQL keeps running for the other"));
     client.execute("select graphile_worker.add_job('hello')", &[]).await.unwrap();
     second.says("hello from job 2").await;
     end(second).await;
@@ -93,11 +99,15 @@ async fn tasks_of_a_language_that_is_not_here_are_left_out_and_the_others_run() 
     folder.write("tasks/other.js", "module.exports = () => {};");
     let nowhere = ("ATTA_NODE", "/nowhere/node");
     let strict = run(folder.command(&["run", "-c", "postgres://me@127.0.0.1:1/x"]).envs([nowhere]));
-    assert!(strict.code == 2 && strict.err.contains("names no program that can be run"), "{}", strict.err);
+    assert!(
+        strict.code == 2 && strict.err.contains("is not the path of an executable program"),
+        "{}",
+        strict.err
+    );
     assert!(strict.err.contains("hint: give the path of node, or unset ATTA_NODE"), "{}", strict.err);
     let worker = folder.start("log", folder.command(&["dev"]).envs([nowhere]));
     worker.says("worker started tasks=[\"hello\"]").await;
-    assert!(worker.log().contains("they are left out"), "{}", worker.log());
+    assert!(worker.log().contains("their jobs are not claimed"), "{}", worker.log());
     end(worker).await;
 }
 
@@ -166,7 +176,7 @@ async fn a_server_that_dies_is_started_again() {
     let url = folder.read(".atta/connection");
     let server = cluster_of(&folder);
     server.kill().unwrap();
-    worker.says("PostgreSQL has ended; it was started again").await;
+    worker.says("PostgreSQL stopped unexpectedly and was started again").await;
     assert_eq!(folder.read(".atta/connection"), url);
     let client = connect(&folder).await;
     client.execute("select graphile_worker.add_job('hello')", &[]).await.unwrap();
@@ -183,5 +193,9 @@ async fn a_server_that_can_not_be_started_again_ends_the_worker() {
     fs::remove_file(server.folder().join("data/global/pg_control")).unwrap();
     server.kill().unwrap();
     assert_eq!(worker.code().await, Some(2), "{}", worker.log());
-    assert!(worker.log().contains("PostgreSQL has ended, and can't be started again"), "{}", worker.log());
+    assert!(
+        worker.log().contains("PostgreSQL stopped unexpectedly and can't be started again"),
+        "{}",
+        worker.log()
+    );
 }

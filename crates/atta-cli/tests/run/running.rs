@@ -19,7 +19,7 @@ async fn a_signal_lets_the_running_job_finish() {
     add(&db, "wait", "").await;
     wait_for_file(&folder.path.join("begun"), true).await;
     worker.process.signal(Signal::Terminate);
-    worker.says("SIGTERM: letting running jobs finish").await;
+    worker.says("SIGTERM: waiting for running jobs to finish").await;
     add(&db, "wait", "").await;
     folder.write("go", "");
     assert_eq!(worker.code().await, Some(0), "{}", worker.log());
@@ -37,7 +37,7 @@ async fn a_signal_that_arrives_twice_lets_the_running_job_finish() {
     add(&db, "wait", "").await;
     wait_for_file(&folder.path.join("begun"), true).await;
     worker.process.signal(Signal::Terminate);
-    worker.says("SIGTERM: letting running jobs finish").await;
+    worker.says("SIGTERM: waiting for running jobs to finish").await;
     worker.process.signal(Signal::Terminate);
     worker.says("SIGTERM: already shutting down").await;
     folder.write("go", "");
@@ -55,11 +55,11 @@ async fn a_signal_that_comes_later_ends_it_at_once_and_the_job_keeps_its_attempt
     add(&db, "wait", "").await;
     wait_for_file(&folder.path.join("begun"), true).await;
     worker.process.signal(Signal::Terminate);
-    worker.says("SIGTERM: letting running jobs finish").await;
+    worker.says("SIGTERM: waiting for running jobs to finish").await;
     let first = std::time::Instant::now();
     wait_for("a later signal to end it", || {
         worker.process.signal(Signal::Terminate);
-        let is_over = worker.log().contains("SIGTERM: ending at once");
+        let is_over = worker.log().contains("SIGTERM: aborting");
         async move { is_over.then_some(()) }
     })
     .await;
@@ -131,7 +131,7 @@ async fn the_crontab_is_taken_up_and_makes_up_for_what_was_missed() {
     db.client().await.execute(known, &[]).await.unwrap();
     folder.write("crontab", "* * * * * hello ?id=greeting&fill=2m {name: 'cron'}\n0 0 * * * no_such_task\n");
     let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url()]));
-    worker.says("the crontab adds jobs of \"no_such_task\", and there is no such task in tasks").await;
+    worker.says("the crontab adds jobs of task \"no_such_task\", which does not exist in tasks").await;
     worker.says("hello from job").await;
     worker.process.signal(Signal::Terminate);
     assert_eq!(worker.code().await, Some(0), "{}", worker.log());

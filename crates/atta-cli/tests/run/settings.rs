@@ -81,7 +81,7 @@ fn what_is_wrong_in_the_file_is_named_with_its_line() {
         ("jobs = 2\njbos = 3\n", "line 2"),
         ("jobs = 2\njbos = 3\n", "unknown field `jbos`"),
         ("claims = 'firm'\n", "line 1"),
-        ("poll_interval = 'soon'\n", "a length of time"),
+        ("poll_interval = 'soon'\n", "a duration"),
         ("jobs = \n", "line 1"),
     ] {
         folder.write("atta.toml", text);

@@ -22,7 +22,7 @@ async fn new_tasks_are_taken_up_while_old_ones_finish() {
     worker.says_times("worker stopped", 1).await;
     // Removed, and there again: it waits, and does not end.
     std::fs::remove_file(folder.path.join("tasks/wait")).unwrap();
-    worker.says("there are no tasks in the folder tasks yet").await;
+    worker.says("no tasks in the folder tasks yet").await;
     folder.script("wait", "echo and the newest");
     worker.says_times("worker started", 3).await;
     add(&db, "wait", "").await;
@@ -37,7 +37,7 @@ async fn a_wrong_crontab_is_told_and_the_old_one_stays() {
     let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url(), "-w"]));
     worker.says("worker started").await;
     folder.write("crontab", "* * * * hello\n");
-    worker.says("the crontab stays as it was").await;
+    worker.says("the crontab was not reloaded").await;
     worker.says("line 1, column ").await;
     let known = "insert into graphile_worker._private_known_crontabs (identifier, known_since)
         values ('hello', now() - interval '90 seconds')";

@@ -102,7 +102,7 @@ async fn javascript_tasks_have_connections_of_the_project_s_own_pg() {
     let failed = ["breaks: division by zero", "throws: thrown within a transaction"];
     assert_eq!(errors(&client).await, failed, "{log}");
     assert_eq!(notes(&client).await, ["asked 1", "asked 3", "asked 5", "asked 7", "of commits"]);
-    assert!(log.contains("ended within a transaction, which is rolled back"), "{log}");
+    assert!(log.contains("left a transaction open, which was rolled back"), "{log}");
 }
 
 #[tokio::test]
@@ -155,13 +155,13 @@ async def task(payload, helpers):
     let failed = [
         "breaks: DivisionByZero: division by zero",
         "later_throws: KeyError: 'thrown later'",
-        "mixes: TypeError: a coroutine as callback is for tasks that are coroutines: async def task(payload, helpers)",
+        "mixes: TypeError: a coroutine as callback needs a coroutine as task: async def task(payload, helpers)",
         "throws: KeyError: 'thrown within a transaction'",
     ];
     assert_eq!(errors(&client).await, failed, "{log}");
     let committed = ["asked 1", "asked 3", "asked 5", "asked 7", "of commits", "of later_commits"];
     assert_eq!(notes(&client).await, committed);
-    assert!(log.contains("ended within a transaction, which is rolled back"), "{log}");
+    assert!(log.contains("left a transaction open, which was rolled back"), "{log}");
 }
 
 #[tokio::test]

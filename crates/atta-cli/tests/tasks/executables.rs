@@ -137,7 +137,7 @@ async fn a_task_past_its_time_limit_is_ended_with_all_it_started() {
     add(&client, "quick", "{}").await;
     run_once_with(&db, settings).await;
     let error = last_error(&client).await;
-    assert_eq!(error, "the time limit of 500ms is over: killed by SIGKILL (signal 9)");
+    assert_eq!(error, "the time limit of 500ms was exceeded: killed by SIGKILL (signal 9)");
     for pid in fs::read_to_string(note).unwrap().lines() {
         wait_for_end(pid).await;
     }
@@ -156,7 +156,7 @@ async fn what_a_task_leaves_running_is_ended_with_it() {
     assert!(start.elapsed() < Duration::from_secs(20));
     assert_eq!(count_jobs(&client).await, 0);
     wait_for_end(fs::read_to_string(note).unwrap().trim()).await;
-    assert!(!log::lines_with("processes that the task left running were ended").is_empty());
+    assert!(!log::lines_with("killed processes that the task had left running").is_empty());
 }
 
 #[tokio::test]
@@ -208,9 +208,9 @@ async fn a_program_that_can_not_be_started_fails_with_the_likely_reason() {
         .program("from_windows.sh", "#!/bin/sh\r\nexit 0\r\n")
         .program("by_a_folder.sh", "#!/tmp\nexit 0\n");
     for (task, reason) in [
-        ("elsewhere", "(is there the program that its first line names? #!/no/such/shell -e)"),
-        ("from_windows", "(its lines end with CR LF, as on Windows, and the first must not: #!/bin/sh)"),
-        ("by_a_folder", "(may this user execute it? chmod +x)"),
+        ("elsewhere", "(does the program in its first line exist? #!/no/such/shell -e)"),
+        ("from_windows", "(its first line ends with CR LF; it must end with LF: #!/bin/sh)"),
+        ("by_a_folder", "(is it executable for this user? chmod +x)"),
     ] {
         add(&client, task, "{}").await;
         run_once(&db, &folder).await;

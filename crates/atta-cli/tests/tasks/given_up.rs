@@ -68,7 +68,7 @@ async fn hung_python_functions_keep_no_other_task_waiting_and_what_was_given_up_
     assert_eq!(read(&project, "napped"), "");
     lines(&project, "napped", 2).await;
     assert_eq!(read(&project, "marks").lines().count(), 4, "each ran once: {}", read(&project, "marks"));
-    assert_eq!(count(&client, "last_error = 'the time limit of 1s is over'").await, 2);
+    assert_eq!(count(&client, "last_error = 'the time limit of 1s was exceeded'").await, 2);
     end(worker).await;
 }
 
@@ -235,7 +235,7 @@ async fn a_coroutine_that_blocks_the_loop_past_its_time_limit_ends_with_its_host
     client.execute("select graphile_worker.add_job('blocks', max_attempts => 1)", &[]).await.unwrap();
     let worker = start(&mut atta(project.path(), &db.url(), &["2"]), &project);
     lines(&project, "blocks", 1).await;
-    wait_for_count(&client, "last_error = 'the time limit of 500ms is over'", 1).await;
+    wait_for_count(&client, "last_error = 'the time limit of 500ms was exceeded'", 1).await;
     add(&client, "later", "{}").await;
     wait_for_count(&client, "task_identifier = 'later'", 0).await;
     end(worker).await;

@@ -181,7 +181,7 @@ async fn only_the_items_of_a_batch_that_failed_are_left() {
     let sql = "select payload::text from graphile_worker._private_jobs";
     let payload: String = client.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(payload, r#"[{"n":1,"big":12345678901234567890},{"n":3}]"#);
-    assert_eq!(log::lines_with("gave back 1 results for 3 items").len(), 1);
+    assert_eq!(log::lines_with("returned 1 results for 3 items").len(), 1);
 }
 
 #[tokio::test]
@@ -235,18 +235,18 @@ async fn a_time_limit_is_told_and_a_task_that_blocks_the_host_does_not_block_for
     settings.kill_after = Duration::from_millis(400);
     add(&client, "waits", "{}").await;
     run_once_with(&db, settings.clone()).await;
-    assert_eq!(last_error(&client).await, "the time limit of 1.5s is over");
+    assert_eq!(last_error(&client).await, "the time limit of 1.5s was exceeded");
     client.execute("truncate graphile_worker._private_jobs", &[]).await.unwrap();
     add(&client, "blocks", "{}").await;
     run_once_with(&db, settings.clone()).await;
-    assert_eq!(last_error(&client).await, "the time limit of 1.5s is over");
+    assert_eq!(last_error(&client).await, "the time limit of 1.5s was exceeded");
     client.execute("truncate graphile_worker._private_jobs", &[]).await.unwrap();
     // The first of them has its own limit; the second is held up by it until the host is killed, and tried again.
     settings.time_limit = None;
     settings.time_limits.insert("blocks".into(), Duration::from_millis(500));
     add(&client, "blocks", "{}").await;
     run_once_with(&db, settings).await;
-    assert_eq!(last_error(&client).await, "the time limit of 500ms is over");
+    assert_eq!(last_error(&client).await, "the time limit of 500ms was exceeded");
 }
 
 #[tokio::test]

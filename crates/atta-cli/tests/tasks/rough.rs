@@ -77,9 +77,9 @@ async fn whatever_tasks_do_the_worker_stays_up_and_small() {
     let left: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     let wanted = [
         ("crashes", "killed by SIGKILL (signal 9)"),
-        ("dies", "the node host that ran the task has died: killed by SIGKILL (signal 9)"),
-        ("dies_too", "the python host that ran the task has died: exit code 7"),
-        ("hangs", "the time limit of 500ms is over: killed by SIGKILL (signal 9)"),
+        ("dies", "the node host died while it ran the task: killed by SIGKILL (signal 9)"),
+        ("dies_too", "the python host died while it ran the task: exit code 7"),
+        ("hangs", "the time limit of 500ms was exceeded: killed by SIGKILL (signal 9)"),
     ];
     assert_eq!(left, wanted.map(|(task, error)| (task.to_owned(), error.to_owned())));
 }

@@ -33,7 +33,7 @@ impl Options {
         let mut options = Options::default();
         let mut seen = vec![];
         if word.text == "?" {
-            faults.push(Fault::new(word.end(), "there is no option after the ?", EXPECTED_OPTION));
+            faults.push(Fault::new(word.end(), "no option follows the ?", EXPECTED_OPTION));
         }
         let mut offset = word.offset + 1;
         for option in word.text[1..].split('&') {
@@ -48,7 +48,7 @@ impl Options {
             if seen.contains(&name) {
                 faults.push(Fault::new(
                     start,
-                    format!("the option {name} is there twice"),
+                    format!("the option {name} is given twice"),
                     "each option once",
                 ));
             } else if let Err((at_name, message, expected)) = options.set(&name, &decode(value)) {
@@ -62,7 +62,7 @@ impl Options {
 
     /// An error contains whether it concerns the name (true) or the value, what is invalid, and what was expected.
     fn set(&mut self, name: &str, value: &str) -> Result<(), (bool, String, &'static str)> {
-        let wrong = |expected| (false, format!("{} is no value for {name}", quote(value)), expected);
+        let wrong = |expected| (false, format!("{} is not a valid value for {name}", quote(value)), expected);
         match name {
             "id" => self.id = Some(checked(value, is_id).ok_or(wrong(EXPECTED_ID))?),
             "fill" => self.fill = CrontabFill::from_phrase(value).ok_or(wrong(EXPECTED_PHRASE))?,
@@ -81,7 +81,7 @@ impl Options {
                 let zone = value.replace(' ', "+").parse().ok();
                 self.time_zone = Some(zone.ok_or(wrong("a time zone such as Europe/Paris"))?);
             }
-            _ => return Err((true, format!("the option {} is not known", quote(name)), EXPECTED_OPTION)),
+            _ => return Err((true, format!("unknown option {}", quote(name)), EXPECTED_OPTION)),
         }
         Ok(())
     }

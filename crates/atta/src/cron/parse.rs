@@ -57,7 +57,7 @@ impl FromStr for Cron {
     type Err = CrontabErrors;
 
     fn from_str(line: &str) -> Result<Cron, CrontabErrors> {
-        let nothing = || Line::wrong(Fault::new(0, "there is no cron item", EXPECTED_FIELDS));
+        let nothing = || Line::wrong(Fault::new(0, "the line contains no cron item", EXPECTED_FIELDS));
         let Line { item, faults, .. } = read_line(line).unwrap_or_else(nothing);
         item.ok_or_else(|| at_line_one(line, faults))
     }
@@ -69,7 +69,7 @@ pub(super) fn read_pattern(text: &str) -> Result<Pattern, CrontabErrors> {
     let mut cursor = Cursor::new(text);
     let pattern = read_fields(&mut cursor, &mut faults);
     if !cursor.rest.is_empty() {
-        faults.push(Fault::new(cursor.offset, "there is more after the pattern", "five fields"));
+        faults.push(Fault::new(cursor.offset, "unexpected text after the pattern", "five fields"));
     }
     match pattern {
         Some(pattern) if faults.is_empty() => Ok(pattern),
@@ -80,15 +80,15 @@ pub(super) fn read_pattern(text: &str) -> Result<Pattern, CrontabErrors> {
 fn at_line_one(line: &str, mut faults: Vec<Fault>) -> CrontabErrors {
     // A parser that returns no item always returns a fault; this makes sure that nobody has to rely on it.
     if faults.is_empty() {
-        faults.push(Fault::new(0, "this can't be read", EXPECTED_FIELDS));
+        faults.push(Fault::new(0, "invalid cron item", EXPECTED_FIELDS));
     }
     let errors = faults.into_iter().map(|fault| CrontabError::new(1, line, fault)).collect();
-    CrontabErrors::of(errors).expect("there is at least one fault, as of the lines above")
+    CrontabErrors::of(errors).expect("a fault was added above if there was none")
 }
 
 fn duplicate(identifier: &str, offset: usize, first: usize) -> Fault {
-    let message = format!("the identifier {} is that of line {first} already", quote(identifier));
-    Fault::new(offset, message, "an identifier of its own: ?id=…")
+    let message = format!("the identifier {} is already used on line {first}", quote(identifier));
+    Fault::new(offset, message, "a unique identifier: ?id=…")
 }
 
 /// The result of a line that is neither empty nor a comment: an item, or else faults.
@@ -147,7 +147,7 @@ fn read_line(line: &str) -> Option<Line> {
 fn lone_carriage_return(line: &str) -> Option<Fault> {
     let start = line.chars().take_while(|c| is_space(*c)).count();
     let offset = start + line.trim_matches(is_space).chars().position(|c| c == '\r')?;
-    Some(Fault::new(offset, "a carriage return is inside of the line", "lines that end with LF or CRLF"))
+    Some(Fault::new(offset, "a carriage return is inside the line", "lines that end with LF or CRLF"))
 }
 
 fn read_fields(cursor: &mut Cursor<'_>, faults: &mut Vec<Fault>) -> Option<Pattern> {
@@ -170,14 +170,14 @@ fn read_task<'a>(cursor: &mut Cursor<'a>, faults: &mut Vec<Fault>) -> Option<Wor
     let Some(word) = cursor.word() else {
         // A line that ended before this already has a fault.
         if faults.is_empty() {
-            faults.push(Fault::new(cursor.offset, "there is no task", EXPECTED_TASK));
+            faults.push(Fault::new(cursor.offset, "the task is missing", EXPECTED_TASK));
         }
         return None;
     };
     let Some(wrong) = wrong_in_task(word.text) else {
         return Some(word);
     };
-    let message = format!("{} is no task", quote(word.text));
+    let message = format!("{} is not a valid task identifier", quote(word.text));
     faults.push(Fault::new(word.offset + wrong, message, EXPECTED_TASK));
     None
 }
@@ -208,9 +208,9 @@ fn read_payload(cursor: &Cursor<'_>, faults: &mut Vec<Fault>) -> Option<serde_js
     }
     if !cursor.rest.starts_with('{') {
         let what = if cursor.rest.starts_with('#') {
-            "a comment needs a line of its own"
+            "a comment must be on its own line"
         } else {
-            "this is too much"
+            "unexpected text"
         };
         faults.push(Fault::new(cursor.offset, what, "?options, then a {payload}, or the end of the line"));
         return None;

@@ -81,7 +81,7 @@ impl Pattern {
     /// Reads a word such as `@daily`.
     pub(super) fn read_macro(word: Word<'_>) -> Result<Pattern, Fault> {
         let Some((name, fields)) = MACROS.iter().find(|(name, _)| *name == word.text) else {
-            let message = format!("{} is not known", quote(word.text));
+            let message = format!("unknown macro {}", quote(word.text));
             return Err(Fault::new(word.offset, message, EXPECTED_MACRO));
         };
         let mut texts = fields.split(' ').map(|text| Word { text, offset: word.offset });
@@ -124,7 +124,7 @@ impl Pattern {
     /// The parts of the pattern that Node's Graphile Worker would reject.
     pub(super) fn objections(&self) -> Vec<String> {
         if self.text.starts_with('@') {
-            return vec![format!("the word {} instead of five fields", self.text)];
+            return vec![format!("the macro {} instead of five fields", self.text)];
         }
         let mut objections = Vec::new();
         for (text, field) in self.text.split(' ').zip(&FIELDS) {
@@ -184,7 +184,7 @@ impl Field {
         }
         match number(step) {
             Some(step) if step > 0 => Ok(step as usize),
-            _ => Err(Fault::new(offset, format!("{} is no step", quote(step)), "a number from 1")),
+            _ => Err(Fault::new(offset, format!("{} is not a valid step", quote(step)), "a number from 1")),
         }
     }
 
@@ -202,7 +202,7 @@ impl Field {
         if end > first {
             return Ok((first, end));
         }
-        let message = format!("the range {} does not go up", quote(range));
+        let message = format!("the range {} does not end after its start", quote(range));
         Err(Fault::new(offset, message, format!("a {} after {first}", self.name)))
     }
 
@@ -212,7 +212,7 @@ impl Field {
         }
         match number(text) {
             Some(value) if (self.min..=self.limit).contains(&value) => Ok(value),
-            _ => Err(Fault::new(0, format!("{} is no {}", quote(text), self.name), self.expected())),
+            _ => Err(Fault::new(0, format!("{} is not a valid {}", quote(text), self.name), self.expected())),
         }
     }
 

@@ -25,8 +25,8 @@ pub(super) fn read(text: &str) -> Result<Value, Fault> {
             _ => 0,
         };
         let message = match error.code() {
-            Some(code) => format!("the payload is no JSON5: {code}"),
-            None => format!("the payload is no JSON5: {error}"),
+            Some(code) => format!("the payload is not valid JSON5: {code}"),
+            None => format!("the payload is not valid JSON5: {error}"),
         };
         Fault::new(offset, message, EXPECTED_PAYLOAD)
     })
@@ -60,7 +60,9 @@ impl<'de> DeserializeSeed<'de> for Depth {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         if self.0 > DEPTH {
-            return Err(D::Error::custom(format!("more than {DEPTH} objects or arrays lie in each other")));
+            return Err(D::Error::custom(format!(
+                "objects and arrays are nested more than {DEPTH} levels deep"
+            )));
         }
         deserializer.deserialize_any(self)
     }

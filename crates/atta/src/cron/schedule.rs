@@ -94,17 +94,17 @@ impl CronEvent {
         match self {
             CronEvent::Started { items, .. } => tracing::debug!(items, "cron started"),
             CronEvent::Backfilled { timestamp, identifiers } => {
-                tracing::info!(%timestamp, ?identifiers, "cron made up for a minute that was missed");
+                tracing::info!(%timestamp, ?identifiers, "cron backfilled jobs of a missed minute");
             }
             CronEvent::Scheduled { timestamp, identifiers } => {
                 tracing::debug!(%timestamp, ?identifiers, "cron added jobs")
             }
             CronEvent::TimeJumped { expected, now } => {
-                tracing::warn!(%expected, %now, "the clock has jumped; cron goes on from the present");
+                tracing::warn!(%expected, %now, "the clock has jumped; cron continues from the current time");
             }
             CronEvent::ClockDiffers { ahead } => tracing::warn!(
                 seconds_ahead = ahead.num_seconds(),
-                "this machine's clock differs from the database's; cron follows the database's"
+                "this machine's clock differs from the database's; cron uses the database's clock"
             ),
             CronEvent::ScheduledAhead { identifier, last_execution, now } => tracing::warn!(
                 identifier,
@@ -114,9 +114,9 @@ impl CronEvent {
                  to change that, set last_execution of the item in _private_known_crontabs to the present"
             ),
             CronEvent::Refused { timestamp, identifier, error } => {
-                tracing::error!(%timestamp, identifier, %error, "the job of a cron item was refused");
+                tracing::error!(%timestamp, identifier, %error, "the database rejected the job of a cron item");
             }
-            CronEvent::Failed { error, pause } => tracing::warn!(%error, ?pause, "cron failed, trying again"),
+            CronEvent::Failed { error, pause } => tracing::warn!(%error, ?pause, "cron failed; retrying"),
         }
     }
 }

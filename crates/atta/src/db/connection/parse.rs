@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<Pairs> {
 
 fn wrong(what: &str) -> Error {
     Error::config(format!("invalid connection string: {what}"))
-        .with_hint("it looks like postgres://user:password@host:5432/database")
+        .with_hint("use the form postgres://user:password@host:5432/database")
 }
 
 /// The part after `postgres://`: `[user[:password]@][host[:port],…][/database][?key=value&…]`.
@@ -64,8 +64,7 @@ fn parse_url(rest: &str) -> Result<Pairs> {
     put("port", ports);
     put("dbname", decode(database)?);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) =
-            pair.split_once('=').ok_or_else(|| wrong("a parameter after the ? has no value"))?;
+        let (key, value) = pair.split_once('=').ok_or_else(|| wrong("a parameter after the ? has no ="))?;
         pairs.push(named(&decode(key)?, decode(value)?));
     }
     Ok(pairs)
@@ -98,11 +97,12 @@ fn parse_hosts(text: &str) -> Result<(String, String)> {
 /// `host`, `host:port`, `[address]` or `[address]:port`.
 fn split_port(entry: &str) -> Result<(&str, &str)> {
     let Some(rest) = entry.strip_prefix('[') else { return Ok(entry.split_once(':').unwrap_or((entry, ""))) };
-    let (address, after) = rest.split_once(']').ok_or_else(|| wrong("an address in [ has no ]"))?;
+    let (address, after) =
+        rest.split_once(']').ok_or_else(|| wrong("an address that begins with [ has no closing ]"))?;
     match after.strip_prefix(':') {
         Some(port) => Ok((address, port)),
         None if after.is_empty() => Ok((address, "")),
-        None => Err(wrong("after the ] of an address only a port can come")),
+        None => Err(wrong("only a port may follow the ] of an address")),
     }
 }
 
@@ -119,7 +119,7 @@ fn decode(text: &str) -> Result<String> {
         let digit = |at: usize| rest.get(at).and_then(|byte| char::from(*byte).to_digit(16));
         let (Some(high), Some(low)) = (digit(0), digit(1)) else {
             return Err(
-                wrong("after a % two hexadecimal digits must come").with_hint("write a % itself as %25")
+                wrong("a % must be followed by two hexadecimal digits").with_hint("write a % itself as %25")
             );
         };
         let decoded = u8::try_from(high * 16 + low).unwrap_or_default();
@@ -129,7 +129,7 @@ fn decode(text: &str) -> Result<String> {
         bytes.push(decoded);
         rest = &rest[2..];
     }
-    String::from_utf8(bytes).map_err(|_| wrong("its percent-encoded bytes are no UTF-8"))
+    String::from_utf8(bytes).map_err(|_| wrong("its percent-encoded bytes are not valid UTF-8"))
 }
 
 /// `key=value key = 'other \'value\''`.
@@ -151,7 +151,8 @@ fn parse_pairs(text: &str) -> Result<Pairs> {
 }
 
 fn no_value() -> Error {
-    wrong("a word without = in key=value pairs").with_hint("a value with spaces needs quotes: key='a value'")
+    wrong("a word among the key=value pairs has no =")
+        .with_hint("a value with spaces needs quotes: key='a value'")
 }
 
 /// A value up to a space, or in quotes. After a backslash, the next character is taken literally.

@@ -201,8 +201,8 @@ fn numbers_and_words_are_checked() {
         ("port=0", "invalid connection string: the port is not a number"),
         ("nonsense=1", "unknown connection option nonsense"),
         ("postgres://h/d?schema=public", "unknown connection option schema"),
-        ("requirepeer=postgres", "the connection option requirepeer is not supported"),
-        ("sslpassword=x", "the connection option sslpassword is not supported"),
+        ("requirepeer=postgres", "connection option requirepeer is not supported"),
+        ("sslpassword=x", "connection option sslpassword is not supported"),
         ("sslmode=verify-full", "sslmode=verify-full needs a root certificate"),
         ("sslrootcert=system sslmode=require", "sslmode=require is too weak for sslrootcert=system"),
         ("sslnegotiation=direct", "sslmode=prefer is too weak for sslnegotiation=direct"),
@@ -210,14 +210,14 @@ fn numbers_and_words_are_checked() {
         ("sslcert=/nowhere/my.crt", "sslcert: can't read /nowhere/my.crt"),
         (
             "ssl_min_protocol_version=TLSv1.3 ssl_max_protocol_version=TLSv1.2",
-            "the limits of the TLS versions",
+            "no TLS version is within the limits",
         ),
     ] {
         let error = resolve(text, &[]).expect_err(text);
         assert!(error.is_config() && error.message().starts_with(wrong), "{text}: {error}");
     }
     let unsafe_variable = resolve("d", &[("PGREQUIREPEER", "postgres")]).unwrap_err();
-    assert_eq!(unsafe_variable.message(), "the environment variable PGREQUIREPEER is not supported");
+    assert_eq!(unsafe_variable.message(), "environment variable PGREQUIREPEER is not supported");
     assert_eq!(
         resolve("d", &[("PGTARGETSESSIONATTRS", "read-write")]).unwrap().session(),
         SessionKind::ReadWrite

@@ -100,7 +100,7 @@ impl Entry {
             tracing::warn!(
                 job,
                 task,
-                "a job can't be released yet: another transaction keeps it or its queue locked"
+                "a job can't be released yet: another transaction has locked it or its queue"
             );
         }
         self.pause(now, LONGEST);
@@ -114,9 +114,9 @@ impl Entry {
             self.state = state;
             let (job, task) = (self.finished.job.id, self.finished.job.task_identifier());
             match is_slow {
-                true => tracing::warn!(job, task, %error, "the release of a job takes long, trying again"),
+                true => tracing::warn!(job, task, %error, "the release of a job takes too long; retrying"),
                 false => {
-                    tracing::error!(job, task, %error, "the database refuses to release a job, trying again")
+                    tracing::error!(job, task, %error, "the database rejected the release of a job; retrying")
                 }
             }
         }
@@ -261,7 +261,7 @@ impl Pending {
             entry.is_unknown |= error.may_have_happened();
         }
         if entries.len() > 1 && is_about_one(error) {
-            tracing::warn!(%error, jobs = entries.len(), "could not release jobs together, trying fewer");
+            tracing::warn!(%error, jobs = entries.len(), "could not release a batch of jobs; retrying with smaller batches");
             if is_too_slow(error) {
                 self.most = (entries.len() / 2).clamp(LEAST, self.most);
             }
@@ -278,7 +278,7 @@ impl Pending {
             entries.iter_mut().for_each(|entry| entry.pause(now, LONGEST));
         } else {
             if self.errors.tries() == 0 {
-                tracing::warn!(%error, jobs = entries.len(), "could not release jobs, trying again");
+                tracing::warn!(%error, jobs = entries.len(), "could not release jobs; retrying");
             }
             self.pause_until = Some(now + self.errors.next());
         }

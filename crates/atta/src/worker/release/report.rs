@@ -18,7 +18,11 @@ pub(crate) fn tell(shared: &Arc<Shared>, finished: Vec<Finished>, is_unknown: bo
 /// Reports claims that were lost: nothing was written.
 pub(super) fn tell_lost(shared: &Shared, finished: Vec<Finished>) {
     for Finished { job, .. } in finished {
-        tracing::warn!(job = job.id, task = job.task_identifier(), "the job was no longer this worker's");
+        tracing::warn!(
+            job = job.id,
+            task = job.task_identifier(),
+            "the claim was lost: the job was no longer locked by this worker"
+        );
         shared.events.send(|| WorkerEvent::ClaimLost { job });
     }
 }
@@ -53,7 +57,7 @@ fn tell_event(shared: &Shared, Finished { job, outcome, duration, .. }: &Finishe
             tracing::warn!(
                 job = job.id,
                 task = job.task_identifier(),
-                "job interrupted by the shutdown, given back"
+                "job interrupted by the shutdown and returned"
             );
             events.send(|| WorkerEvent::JobInterrupted { job: job.clone() });
         }

@@ -70,5 +70,6 @@ async fn a_payload_that_does_not_fit_is_a_failure_that_says_so() {
     let (job, payload) = run(r#"{"id": 1}"#).await;
     assert_eq!(payload.unwrap(), r#"{"id": 1}"#);
     let error = job.unwrap().last_error().unwrap().to_owned();
-    assert!(error.starts_with("the payload does not fit task items"), "{error}");
+    assert!(error.starts_with("the payload can't be decoded as "), "{error}");
+    assert!(error.contains("the type of task items: "), "{error}");
 }

@@ -131,7 +131,7 @@ async fn panics_and_payloads_that_do_not_fit_are_failures() {
     for (task, payload, expected) in [
         ("panics", json!({}), "panic: at the disco"),
         ("panics_at_once", json!({}), "panic: before it began"),
-        ("patient", json!([1, 2]), "the payload does not fit task patient"),
+        ("patient", json!([1, 2]), "the payload can't be decoded as "),
     ] {
         let id = utils.add_raw_job(task, payload, JobSpec::default()).await.unwrap().id();
         worker.run_once().await.unwrap();
