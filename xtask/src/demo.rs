@@ -52,7 +52,7 @@ pub(crate) fn run(stay: bool) -> Result {
     psql("select graphile_worker.add_job('disk_space', '{\"from\": \"SQL\"}')")?;
     let shell = worker.wait_for("with the input {\"payload\":{\"from\"")?;
 
-    say("\n--- A crontab. The worker takes it up, and makes up for the minutes that it missed.");
+    say("\n--- A crontab. The worker loads it and backfills the missed minutes.");
     psql(KNOWN_BEFORE)?;
     say(&format!("\n$ cat crontab\n{CRONTAB}"));
     fs::write(folder.path.join("crontab"), CRONTAB).map_err(|error| error.to_string())?;

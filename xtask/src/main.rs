@@ -13,6 +13,7 @@ mod matrix;
 mod patroni;
 mod pooler;
 mod postgres;
+mod prose;
 mod repeat;
 mod soak;
 mod test;
@@ -29,7 +30,7 @@ Usage: cargo xtask COMMAND
   test --repeat N [FILTER...]   all test binaries N times, with different thread counts and CPU load; lists the failures
                           by test, and exits with 1 if there are any. FILTER: only tests whose names contain it
   pooler                  the library's tests behind PgBouncer, in both of its modes
-  check                   format, lints, and the licences and origins of dependencies
+  check                   format, lints, retired words, and the licences and origins of dependencies
   chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
   matrix [ROW]            one fault per row, one promise per column: a stuck thing delays only itself; 5 minutes.
                           ROW: only rows whose names contain it

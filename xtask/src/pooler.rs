@@ -24,7 +24,7 @@ const SKIPPED: &[(&str, &str)] = &[
     ("faults::failover::", "as above"),
     ("faults::pooler::", "has poolers of its own"),
     (
-        "worker::options::what_no_waiting_cures",
+        "worker::options::a_failure_that_waiting_can_not_fix",
         "is about a login that is refused, and PgBouncer logs in by itself",
     ),
     ("roles::", "is about who logs in, and PgBouncer logs in as one user here"),

@@ -125,8 +125,8 @@ fn soak(server: &Server, options: &Options, file: &Path) -> Result {
     let mut worker = Harness::start("worker", &["work"], &url)?;
     // The worker answers once it has created the tables.
     worker.ask("")?;
-    let adder = Harness::start("adder", &["add", &format!("{rate:.1}")], &url)?;
-    let mut sampler = Sampler::new(server, DATABASE, worker, adder)?;
+    let producer = Harness::start("producer", &["add", &format!("{rate:.1}")], &url)?;
+    let mut sampler = Sampler::new(server, DATABASE, worker, producer)?;
     say(&format!("{} minutes at {rate:.0} jobs/s; samples go to {}", options.minutes, file.display()));
     take_samples(&mut sampler, &mut log, Duration::from_secs_f64(60.0 * options.minutes))?;
     wind_up(sampler, &mut log)

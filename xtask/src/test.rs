@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use atta_cluster::{Binaries, Cluster};
 
-use crate::{Result, cargo, chaos, deny, fuzz, install, matrix, pooler, postgres, say};
+use crate::{Result, cargo, chaos, deny, fuzz, install, matrix, pooler, postgres, prose, say};
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
 const TEST_THREADS: &str = "8";
@@ -59,12 +59,13 @@ pub(crate) fn run(all_postgres: bool) -> Result {
     chaos.map_or(Ok(()), chaos::Beside::finish)
 }
 
-/// Format, rules for dependencies, and lints: once as the tests are built, and once as most users build the library.
+/// Format, retired words, rules for dependencies, and lints: once as the tests are built, and once as most users build the library.
 pub(crate) fn check() -> Result {
     let lint = |selection: &[&str]| {
         crate::run(cargo().args(["clippy", "--quiet"]).args(selection).args(["--", "-D", "warnings"]))
     };
     crate::run(cargo().args(["fmt", "--all", "--check"]))?;
+    prose::check()?;
     deny::check()?;
     lint(&["--workspace", "--all-targets", "--all-features"])?;
     lint(&["--package", "atta", "--lib"])

@@ -18,7 +18,7 @@ pub type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<
 pub const AHEAD: Duration = Duration::from_secs(1);
 
 /// The largest number of single adds at a time.
-const ADDERS: usize = 16;
+const PRODUCERS: usize = 16;
 
 /// The unit of times in /proc, which is the same on all usual Linux systems.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -180,7 +180,7 @@ where
             break;
         }
         ticks.tick().await;
-        while adding.len() >= ADDERS {
+        while adding.len() >= PRODUCERS {
             delays.extend(adding.join_next().await.transpose()?.transpose()?);
         }
         let adding_one = add();

@@ -23,7 +23,7 @@ const MAY_WAIT: u64 = 10_000;
 /// Before this, connections, caches and batch sizes are not at their best yet.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-pub(crate) struct Adder {
+pub(crate) struct Producer {
     utils: WorkerUtils,
     /// Jobs per second.
     rate: f64,
@@ -33,14 +33,14 @@ pub(crate) struct Adder {
     is_over: AtomicBool,
 }
 
-impl Adder {
-    pub(crate) fn new(utils: WorkerUtils, rate: f64) -> Adder {
+impl Producer {
+    pub(crate) fn new(utils: WorkerUtils, rate: f64) -> Producer {
         let (asked, rows) = (AtomicU64::new(0), AtomicU64::new(0));
-        Adder { utils, rate, asked, rows, is_over: AtomicBool::new(false) }
+        Producer { utils, rate, asked, rows, is_over: AtomicBool::new(false) }
     }
 
-    /// Ends after [`Adder::stop`], when the last add is done.
-    pub(crate) async fn run(self: Arc<Adder>) -> Result {
+    /// Ends after [`Producer::stop`], when the last add is done.
+    pub(crate) async fn run(self: Arc<Producer>) -> Result {
         tokio::try_join!(self.add_evenly(), self.add_timed())?;
         Ok(())
     }

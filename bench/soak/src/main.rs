@@ -17,7 +17,7 @@ use std::time::Duration;
 use atta::WorkerUtils;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
-use add::Adder;
+use add::Producer;
 use tasks::Tally;
 
 pub(crate) type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -72,14 +72,14 @@ async fn work(url: &str) -> Result {
 }
 
 async fn add(url: &str, rate: f64) -> Result {
-    let adder = Arc::new(Adder::new(WorkerUtils::connect(url)?, rate));
-    let mut adding = tokio::spawn(adder.clone().run());
+    let producer = Arc::new(Producer::new(WorkerUtils::connect(url)?, rate));
+    let mut adding = tokio::spawn(producer.clone().run());
     let mut questions = questions();
     loop {
         tokio::select! {
             question = questions.next_line() => match question?.as_deref() {
                 Some("stop") => break,
-                Some(_) => println!("{}", adder.tell()),
+                Some(_) => println!("{}", producer.tell()),
                 None => return Ok(()),
             },
             ended = &mut adding => {
@@ -88,11 +88,11 @@ async fn add(url: &str, rate: f64) -> Result {
             }
         }
     }
-    adder.stop();
+    producer.stop();
     adding.await??;
-    println!("{}", adder.tell());
+    println!("{}", producer.tell());
     while questions.next_line().await?.is_some() {
-        println!("{}", adder.tell());
+        println!("{}", producer.tell());
     }
     Ok(())
 }

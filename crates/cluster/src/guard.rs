@@ -1,7 +1,7 @@
 //! The guard of a temporary cluster: a shell that waits at the other end of a pipe.
 //!
-//! The pipe closes when we end, in whatever way: a return, a panic, Ctrl-C, `kill -9`. The guard then stops the
-//! server and removes the folder. It sits in a process group of its own, so that Ctrl-C reaches us and not it.
+//! The pipe closes when this process ends for any reason: a return, a panic, Ctrl-C, `kill -9`. Then the guard stops
+//! the server and removes the folder. It has its own process group, so that Ctrl-C does not reach it.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -34,8 +34,8 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // As the server's user it may signal the server, and empty the folder; only the folder's own entry in a
-        // sticky /tmp needs its owner, which it is.
+        // As the server's user, the guard may signal the server and empty the folder. In a sticky /tmp, only the owner
+        // may remove the folder itself, and this user owns it.
         if let Some(user) = user {
             user.become_in(&mut command);
         }
@@ -47,7 +47,7 @@ impl Guard {
         Ok(Guard { process, pipe })
     }
 
-    /// Lets the guard do its work now, and waits for it.
+    /// Closes the pipe, so that the guard does its work now, and waits for it.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         drop(self.pipe);
         self.process

@@ -1,4 +1,4 @@
-//! A second server that follows the first, to be promoted when that is gone.
+//! A second server that replicates the first, and can be promoted when the first is gone.
 
 use std::fs;
 
@@ -6,8 +6,8 @@ use crate::guard::Guard;
 use crate::{Cluster, Error, THROW_AWAY, temporary_folder};
 
 impl Cluster {
-    /// Starts a temporary cluster that streams from this one, which must accept replication as a fresh cluster does.
-    /// As a receiver of the primary's it is called `standby`.
+    /// Starts a temporary cluster that streams from this one, which must accept replication as a new cluster does. Its
+    /// application name on the primary is `standby`.
     pub fn standby(&self, settings: &[&str]) -> Result<Cluster, Error> {
         let folder = temporary_folder();
         let mut standby = Cluster::unmade(&self.binaries, &folder, None)?;
@@ -25,7 +25,7 @@ impl Cluster {
         Ok(standby)
     }
 
-    /// Makes a standby a primary, and waits until it is one.
+    /// Promotes a standby, and waits until it is a primary.
     pub fn promote(&self) -> Result<(), Error> {
         self.run(self.pg_ctl().args(["promote", "-w"]), "promoting the standby")
     }

@@ -434,6 +434,6 @@ mod tests {
                            {"identifier":"b","payload":[1],"queue_name":"q","priority":3}]"#);
         assert_eq!(jobs_to_add(&both, false).unwrap().len(), 2);
         let error = jobs_to_add(&raw(r#"[{"identifier":"a","priority":100000}]"#), false).err().unwrap();
-        assert!(error.starts_with("not a job that can be added: "), "{error}");
+        assert!(error.starts_with("invalid job: "), "{error}");
     }
 }

@@ -80,7 +80,7 @@ async fn a_task_that_nobody_knows_is_added_with_a_warning() {
     let run = place.atta(&["add", "emial"]);
     assert_eq!((run.code, run.out.as_str()), (0, "added job 1 (emial)\n"));
     assert!(
-        run.err.starts_with("warning: task \"emial\" is new") && run.err.contains("\nhint: "),
+        run.err.starts_with("warning: task \"emial\" is unknown") && run.err.contains("\nhint: "),
         "{}",
         run.err
     );
@@ -195,7 +195,7 @@ async fn very_many_lines_are_added_in_batches() {
     assert_eq!(place.value(in_order).await, "12345");
 }
 
-/// The clock of this machine is two hours ahead.
+/// This machine's clock is two hours ahead.
 #[tokio::test]
 async fn a_span_counts_from_the_time_of_the_database() {
     let place = Place::new().await;
@@ -239,13 +239,13 @@ async fn an_interrupted_bulk_add_says_what_was_added_and_goes_on_from_there() {
     let lines = many_lines(7_000);
     let url = place.db.url();
     let mut running = Interrupted::start(&["add", "--bulk", "-", "--json", "-c", &url]);
-    // The first batch is full, and the second is not. The command waits for more.
+    // The first batch is full, the second is not. The command waits for more input.
     running.write(&lines);
     testkit::wait_for("the first batch", || async { (place.value(COUNT).await == "5000").then_some(()) })
         .await;
     let run = running.signal("INT").await;
     assert_eq!(run.code, 130, "{}", run.err);
-    let said = "error: interrupted by SIGINT: 5000 jobs were added, up to line 5000\nhint: to go on, with the same input: \
+    let said = "error: interrupted by SIGINT: 5000 jobs were added, up to line 5000\nhint: to continue with the same input, run: \
                 atta add --bulk - --from-line 5001\n";
     assert!(run.err.ends_with(said), "{}", run.err);
     assert_eq!(serde_json::from_str::<Value>(&run.out).unwrap(), json!({ "added": 5000, "next_line": 5001 }));
@@ -283,6 +283,6 @@ async fn a_bulk_add_from_a_closed_standard_input_is_an_error() {
     let closed = run("<&-");
     let said = String::from_utf8_lossy(&closed.stderr).into_owned();
     assert_eq!((closed.status.code(), said.as_str()), (Some(2), "error: standard input is closed\n"));
-    // One that is open and empty is no error: whoever writes to it had nothing to add.
+    // An empty input is not an error: its writer had nothing to add.
     assert_eq!(run("</dev/null").status.code(), Some(0));
 }

@@ -33,7 +33,7 @@ fn all_mistakes_of_a_crontab_are_shown_with_a_caret() {
         run.out
     );
     assert!(run.out.contains("line 2, column "), "{}", run.out);
-    assert_eq!(run.err, "error: - has 2 mistakes\n");
+    assert_eq!(run.err, "error: - has 2 errors\n");
     let json = run_with_input(&["cron", "check", "-", "--json"], wrong);
     assert_eq!(json.code, 1);
     let json: Value = serde_json::from_str(&json.out).unwrap();
@@ -96,7 +96,7 @@ fn the_next_runs_of_all_items_come_in_their_order() {
 fn a_crontab_that_is_wrong_or_not_there_has_no_next_run() {
     let wrong = run_with_input(&["cron", "next", "-"], "* * * * * 1\n");
     assert_eq!((wrong.code, wrong.out.as_str()), (2, ""));
-    assert!(wrong.err.starts_with("error: - has 1 mistake\nline 1, column 11: "), "{}", wrong.err);
+    assert!(wrong.err.starts_with("error: - has 1 error\nline 1, column 11: "), "{}", wrong.err);
     for command in ["check", "next"] {
         let missing = run_with_input(&["cron", command, "/nowhere/crontab"], "");
         assert_eq!(missing.code, 2);

@@ -1,6 +1,6 @@
-//! Help pages, completions, manual pages; and the errors that every command has in common.
+//! Help pages, completions, manual pages; and errors that all commands have in common.
 //!
-//! The help pages are compared with the files in `help/`. After a change that is meant, write them anew:
+//! The help pages are compared with the files in `help/`. After an intended change, write them again:
 //! `ATTA_WRITE_HELP=1 cargo test -p atta-cli --test cli help`.
 
 use std::process::Stdio;
@@ -32,7 +32,7 @@ const PAGES: [&str; 19] = [
     "man",
 ];
 
-/// Commands of this file's kind that need a database, with words that make them go there.
+/// Commands that need a database, with arguments that make them connect.
 const COMMANDS: [&[&str]; 13] = [
     &["add", "t"],
     &["jobs"],

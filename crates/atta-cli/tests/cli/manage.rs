@@ -188,7 +188,7 @@ const FAILED: &str = "
     select graphile_worker.add_job('failed', max_attempts := 1) from generate_series(1, 1000);
     update graphile_worker._private_jobs set attempts = 1, last_error = 'no'";
 
-/// Retries a thousand jobs, and waits until the third batch waits for a job that the transaction has locked.
+/// Retries a thousand jobs, and returns when the third batch waits for a job that the transaction has locked.
 async fn blocked_retry(place: &Place, blocker: &tokio_postgres::Transaction<'_>) -> Interrupted {
     let lock = "select from graphile_worker._private_jobs where id = 450 for update";
     blocker.execute(lock, &[]).await.expect("the row is locked");
@@ -208,7 +208,7 @@ async fn an_interrupted_retry_finishes_its_batch_and_says_how_far_it_came() {
     let running = blocked_retry(&place, &lock).await;
     running.send("TERM");
     running.wait_for("SIGTERM: the command ends after the current batch").await;
-    // A repetition, as supervisors send it, changes nothing.
+    // A repeated signal, as supervisors send it, changes nothing.
     running.send("TERM");
     lock.commit().await.unwrap();
     let run = running.end().await;

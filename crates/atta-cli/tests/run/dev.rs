@@ -1,4 +1,4 @@
-//! `atta init` and `atta dev`: from nothing to a running worker, and all the ways in which that can end.
+//! `atta init` and `atta dev`: from an empty folder to a running worker, and all the ways in which it can end.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -70,7 +70,7 @@ async fn two_of_them_share_a_server_that_stops_with_the_last() {
     let client = connect(&folder).await;
     client.execute("select graphile_worker.add_job('hello')", &[]).await.unwrap();
     first.says("hello from job 1").await;
-    // Commands in this folder find it; a place that somebody names goes before it.
+    // Commands in this folder find the server; a database that is given explicitly has precedence.
     assert_eq!(folder.atta(&["migrate"]).out, "schema \"graphile_worker\" is up to date\n");
     let elsewhere = run(folder.command(&["migrate"]).env("DATABASE_URL", "postgres://me@127.0.0.1:1/x"));
     assert!(elsewhere.err.contains("127.0.0.1:1"), "{}", elsewhere.err);
@@ -104,7 +104,7 @@ async fn tasks_of_a_language_that_is_not_here_are_left_out_and_the_others_run() 
         "{}",
         strict.err
     );
-    assert!(strict.err.contains("hint: give the path of node, or unset ATTA_NODE"), "{}", strict.err);
+    assert!(strict.err.contains("hint: set it to the path of node, or unset it"), "{}", strict.err);
     let worker = folder.start("log", folder.command(&["dev"]).envs([nowhere]));
     worker.says("worker started tasks=[\"hello\"]").await;
     assert!(worker.log().contains("their jobs are not claimed"), "{}", worker.log());
@@ -125,7 +125,7 @@ async fn nothing_is_left_behind_by_a_kill_and_data_stay_until_a_reset() {
     killed.process.kill();
     // Its guard stops the server.
     wait_for_file(&folder.path.join(".atta/connection"), false).await;
-    // What a machine leaves that lost its power: the number of a process that is another now.
+    // After a power failure, the file contains the number of a process that belongs to another program by now.
     let stale = format!("{}\n/somewhere\n1700000000\n54321\n", std::process::id());
     wait_for_file(&folder.path.join(".atta/postgres/data/postmaster.pid"), false).await;
     folder.write(".atta/postgres/data/postmaster.pid", &stale);
@@ -148,7 +148,7 @@ async fn nothing_is_left_behind_by_a_kill_and_data_stay_until_a_reset() {
 }
 
 #[test]
-fn what_is_missing_for_it_is_named_with_the_cure() {
+fn missing_binaries_are_reported_with_a_hint() {
     let folder = Folder::with_hello();
     let tasks = folder.atta(&["dev", "--tasks", "elsewhere"]);
     assert!(tasks.code == 2 && tasks.err.contains("hint: run `atta init`"), "{}", tasks.err);
@@ -161,7 +161,7 @@ fn what_is_missing_for_it_is_named_with_the_cure() {
     );
 }
 
-/// The server in the folder, wherever its files are.
+/// The server of the folder, wherever its files are.
 fn cluster_of(folder: &Folder) -> testkit::Cluster {
     let place = fs::canonicalize(folder.path.join(".atta/postgres")).expect("it was made");
     let binaries = testkit::Binaries::find().expect("PostgreSQL is installed");

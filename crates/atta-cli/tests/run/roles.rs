@@ -1,10 +1,10 @@
-//! The worker as a role that may work and nothing else.
+//! The worker, run with the worker role.
 
 use testkit::Database;
 
 use crate::{Folder, add, jobs};
 
-/// Makes the roles by the printed SQL, and someone who logs in with the rights of one. Gives the URL.
+/// Creates the roles with the printed SQL, and a login that has the rights of one. Returns the URL.
 async fn log_in(db: &Database, folder: &Folder, kind: &str) -> String {
     let printed = folder.atta(&["migrate", "--print-roles", "--role-prefix", db.name()]);
     assert_eq!(printed.code, 0, "{}", printed.err);

@@ -1,4 +1,4 @@
-//! A worker that stays: signals, crontab, a log that nobody reads any more.
+//! A worker that keeps running: signals, crontab, a log that can't be written.
 
 use std::process::Stdio;
 
@@ -6,7 +6,7 @@ use testkit::{Database, Process, Signal, wait_for};
 
 use crate::{Folder, add, jobs, wait_for_file};
 
-/// Runs until the file `go` is there, and leaves `done`.
+/// Runs until the file `go` exists, and creates `done`.
 const WAITS: &str = "touch begun\nuntil [ -e go ]; do sleep 0.02; done\ntouch done";
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn a_signal_lets_the_running_job_finish() {
     assert_eq!((jobs(&db, "true").await, jobs(&db, "attempts = 0 and locked_at is null").await), (1, 1));
 }
 
-/// `timeout`, and supervisors that signal a process and its group.
+/// `timeout` and some supervisors signal both a process and its group.
 #[tokio::test]
 async fn a_signal_that_arrives_twice_lets_the_running_job_finish() {
     let (db, folder) = (Database::migrated().await, Folder::new());
@@ -70,7 +70,7 @@ async fn a_signal_that_comes_later_ends_it_at_once_and_the_job_keeps_its_attempt
 }
 
 #[tokio::test]
-async fn it_waits_for_a_database_that_does_not_answer_and_still_hears_signals() {
+async fn it_waits_for_a_database_that_does_not_answer_and_still_handles_signals() {
     let folder = Folder::with_hello();
     let mut worker = folder.start("log", &mut folder.command(&["-c", "postgres://nobody@127.0.0.1:1/app"]));
     worker.says("the database does not answer, trying again").await;
@@ -100,7 +100,7 @@ async fn a_log_that_nobody_reads_does_not_stop_it() {
     assert_eq!(worker.ended().await.code(), Some(0));
 }
 
-/// Neither the log nor what is asked for on standard output stops at a full disk, and no answer is taken for given.
+/// A full disk neither stops the worker nor goes unnoticed for data on standard output.
 #[tokio::test]
 async fn a_log_on_a_full_disk_does_not_stop_it() {
     let (db, folder) = (Database::migrated().await, Folder::new());
@@ -124,7 +124,7 @@ async fn a_log_on_a_full_disk_does_not_stop_it() {
 }
 
 #[tokio::test]
-async fn the_crontab_is_taken_up_and_makes_up_for_what_was_missed() {
+async fn a_new_crontab_is_loaded_and_missed_ticks_are_backfilled() {
     let (db, folder) = (Database::migrated().await, Folder::with_hello());
     let known = "insert into graphile_worker._private_known_crontabs (identifier, known_since)
         values ('greeting', now() - interval '90 seconds')";

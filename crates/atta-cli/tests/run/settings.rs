@@ -88,7 +88,7 @@ fn what_is_wrong_in_the_file_is_named_with_its_line() {
         let run = folder.atta(&["config"]);
         assert_eq!(run.code, 2, "{text}");
         assert!(
-            run.err.contains("the settings file atta.toml is wrong") && run.err.contains(said),
+            run.err.contains("the settings file atta.toml is invalid") && run.err.contains(said),
             "{}",
             run.err
         );

@@ -1,4 +1,4 @@
-//! What can be said, and what is answered to what can't.
+//! Options and arguments, and the errors for invalid ones.
 
 use testkit::Database;
 
@@ -111,7 +111,7 @@ fn wrong_words_are_errors_and_not_ignored() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_with_the_cure() {
+async fn missing_settings_are_reported_with_a_hint() {
     let folder = Folder::with_hello();
     let nowhere = folder.atta(&["run"]);
     assert_eq!(nowhere.code, 2);

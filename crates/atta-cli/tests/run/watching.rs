@@ -1,4 +1,4 @@
-//! `--watch`: changes are taken up without a restart.
+//! `--watch`: changes are loaded without a restart.
 
 use testkit::{Database, Signal};
 
@@ -20,7 +20,7 @@ async fn new_tasks_are_taken_up_while_old_ones_finish() {
     folder.write("go", "");
     worker.says("the old one is done").await;
     worker.says_times("worker stopped", 1).await;
-    // Removed, and there again: it waits, and does not end.
+    // The task is removed and then created again: the worker waits, and does not end.
     std::fs::remove_file(folder.path.join("tasks/wait")).unwrap();
     worker.says("no tasks in the folder tasks yet").await;
     folder.script("wait", "echo and the newest");

@@ -190,7 +190,7 @@ async fn a_shutdown_tells_the_group_and_gives_the_attempt_back() {
     assert_eq!((row.get::<_, i16>(0), row.get::<_, bool>(1)), (0, true));
 }
 
-/// Gone, or a zombie that nobody has waited for yet.
+/// Waits until a process has ended, or is defunct because nobody has waited for it yet.
 pub(crate) async fn wait_for_end(pid: &str) {
     wait_for("a process to end", || async {
         let state = Command::new("ps").args(["-o", "stat=", "-p", pid]).output().unwrap().stdout;

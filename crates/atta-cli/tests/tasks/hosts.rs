@@ -1,4 +1,4 @@
-//! Hosts that die, talk nonsense, or come from the user.
+//! Hosts that die, send invalid messages, or are provided by the user.
 
 use std::process::Command;
 
@@ -53,7 +53,7 @@ async fn a_task_that_ends_its_host_fails_with_what_it_wrote() {
 }
 
 #[tokio::test]
-async fn nonsense_on_the_wire_is_told_and_left_out() {
+async fn invalid_messages_are_logged_and_ignored() {
     let (db, client) = database().await;
     let task = "module.exports = async (payload, { addJob }) => {
       const fs = require('node:fs');

@@ -13,7 +13,7 @@ const QUOTED: usize = 40;
 /// All errors of a crontab, in the order of its lines.
 ///
 /// ```text
-/// line 2, column 3: 25 is no hour; expected a number from 0 to 23
+/// line 2, column 3: "25" is not a valid hour; expected *, */n, or numbers and ranges from 0 to 23
 ///   0 25 * * * send_report
 ///     ^
 /// ```

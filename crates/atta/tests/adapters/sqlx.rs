@@ -83,7 +83,7 @@ async fn a_schema_that_is_not_there_is_said_so() {
     assert!(error.hint().is_some_and(|hint| hint.contains("atta migrate")), "{error:?}");
 }
 
-/// A service whose callers have little patience.
+/// A service whose callers have short timeouts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_jobs_are_committed_although_other_adds_time_out() {
     let db = Database::migrated().await;
@@ -108,7 +108,7 @@ async fn acknowledged_jobs_are_committed_although_other_adds_time_out() {
             acknowledged
         });
     }
-    // A transaction that was left open blocks the others.
+    // A transaction that stays open would block the others.
     let ended = tokio::time::timeout(testkit::DEADLINE, callers.join_all()).await;
     let acknowledged = ended.expect("no add waits for one that was dropped").concat();
     assert!(acknowledged.len() >= 900, "{}", acknowledged.len());

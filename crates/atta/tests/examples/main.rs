@@ -1,4 +1,4 @@
-//! The examples run, and print what they say they do.
+//! The examples run, and print the expected lines.
 #![allow(missing_docs)]
 
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use testkit::Database;
 
-/// Runs an example on a database of its own and compares what it prints, line by line.
+/// Runs an example on a new database, and compares its output line by line.
 async fn prints(example: &str, expected: &[&str]) {
     let db = Database::empty().await;
     let output =
@@ -43,7 +43,7 @@ async fn batch() {
 #[tokio::test]
 async fn hooks_and_events() {
     let expected = [
-        "hook: bad failed for good: out of paper",
+        "hook: bad failed permanently: out of paper",
         "event: good succeeded",
         "event: bad failed: out of paper",
     ];

@@ -102,7 +102,7 @@ fn a_mistake_is_shown_with_its_place() {
     let errors = parse_crontab("# ok\n\t0 25 * * * report\n").unwrap_err();
     assert_eq!(
         errors.to_string(),
-        "line 2, column 4: \"25\" is no hour; expected *, */n, or numbers and ranges from 0 to 23\n  \
+        "line 2, column 4: \"25\" is not a valid hour; expected *, */n, or numbers and ranges from 0 to 23\n  \
          \t0 25 * * * report\n  \t  ^"
     );
     assert!(Error::from(errors).is_config());

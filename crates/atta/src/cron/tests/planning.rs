@@ -69,7 +69,7 @@ fn after_the_sleep_of_the_machine_it_begins_anew() {
 
 /// A long backfill delays the first ticks of items that need no backfill.
 #[test]
-fn no_tick_is_lost_to_the_time_that_making_up_for_others_took() {
+fn no_tick_is_lost_while_others_are_backfilled() {
     let (now, next) = (at("2026-03-01T08:31:30"), minute("2026-03-01T08:01"));
     assert_eq!(step(now, next, REST), Step::Resume);
     assert_eq!(step(now, next, Duration::from_secs(29 * 60)), Step::Schedule(next));

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_without_being_repeated() {
+    fn invalid_text_is_rejected_without_being_quoted() {
         for text in [
             "mysql://me:hunter2@h/app",
             "postgres:/me:hunter2@h/app",

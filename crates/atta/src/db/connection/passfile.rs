@@ -143,7 +143,7 @@ mod tests {
         let closed = look_up(&file, &login);
         fs::remove_file(&file).unwrap();
         assert_eq!(open.password, None);
-        assert!(open.warning.unwrap().contains("chmod 600"));
+        assert!(open.warning.unwrap().contains("permissions to 600"));
         assert_eq!(closed, Lookup { password: Some("secret".into()), warning: None });
         assert_eq!(look_up(&file, &login), Lookup::default());
     }

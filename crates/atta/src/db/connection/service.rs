@@ -96,6 +96,6 @@ mod tests {
     #[test]
     fn a_mistake_is_told_with_file_and_line() {
         let error = section("bad").unwrap_err();
-        assert_eq!(error.message(), "/x/pg_service.conf, line 14: there is no = in it");
+        assert_eq!(error.message(), "/x/pg_service.conf, line 14: the line has no =");
     }
 }

@@ -132,7 +132,7 @@ fn several_hosts_have_a_port_each_or_one_for_all() {
 }
 
 #[test]
-fn an_address_spares_the_look_up_of_its_own_host_only() {
+fn an_address_replaces_the_lookup_of_its_own_host_only() {
     let settings = resolve("host=db.example hostaddr=10.0.0.1 user=u", &[]).unwrap();
     assert_eq!(settings.servers()[0].address, Some("10.0.0.1".parse().unwrap()));
     assert_eq!(settings.servers()[0].host, Host::Tcp("db.example".into()));

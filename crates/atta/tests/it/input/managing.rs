@@ -1,4 +1,4 @@
-//! Changing and removing jobs, with ids, names, numbers and times that nobody has.
+//! Changing and removing jobs, with ids, names, numbers and times that do not exist.
 
 use atta::{CleanupTask, JobSpecBuilder, RescheduleJobOptions};
 use chrono::DateTime;
@@ -32,7 +32,7 @@ fn ids_that_nobody_has_change_nothing() {
         for id in ids {
             prop_assert!(utils.get_job(id).await.map_err(fail)?.is_none());
         }
-        // A reason may hold anything; what can't be stored is replaced.
+        // A reason may contain anything; characters that can't be stored are replaced.
         let failed = utils.permanently_fail_jobs(&[job.id(), job.id()], &reason).await.map_err(fail)?;
         prop_assert_eq!(failed.len(), 1);
         let stored = reason.replace('\0', "\u{fffd}");

@@ -1,4 +1,4 @@
-//! Looking, by filters and pages that make no sense, at names that hardly do.
+//! Listing with filters and pages that make no sense, and with unusual names.
 
 use atta::{JobFilter, JobSpec, JobState};
 use proptest::prelude::*;

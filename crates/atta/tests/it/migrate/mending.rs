@@ -1,4 +1,4 @@
-//! Schemas that somebody else has been at: newer ones, functions replaced by hand, objects dropped.
+//! Schemas that others have changed: newer ones, functions that were replaced, objects that were dropped.
 
 use atta::{MigrationPlan, Schema};
 use testkit::Database;

@@ -1,4 +1,4 @@
-//! Roles that may not do everything: what is missing is named, with the statement that grants it.
+//! Roles with few privileges: the error names what is missing, with the statement that grants it.
 
 use atta::Schema;
 use testkit::Database;
@@ -7,14 +7,14 @@ use tokio_postgres::Client;
 use super::{assert_functions_work, fingerprint};
 use crate::sql_api::support::run;
 
-/// A role of this test's own that may log in and nothing else.
+/// A role of this test that may log in and nothing else.
 async fn role(db: &Database, client: &Client, name: &str) -> String {
     let role = format!("{}_{name}", db.name());
     run(client, &format!("create role {role} login")).await;
     role
 }
 
-/// The hint of a migration as `role` that must fail because of the set-up, and must change nothing.
+/// The hint of a migration as `role`, which must fail because of missing privileges and change nothing.
 async fn hint(db: &Database, role: &str) -> String {
     let observer = db.client().await;
     let before = fingerprint(&observer).await;
@@ -108,7 +108,7 @@ async fn a_role_that_may_not_replace_functions_works_with_those_that_are_there()
         let plan = atta::migrate(&mut client, &Schema::default()).await.unwrap();
         assert_eq!(plan.titles().collect::<Vec<_>>(), ["force_unlock_workers"]);
         assert_eq!(fingerprint(&owner).await, before);
-        // Refused inside a transaction: none is left open.
+        // `discard all` fails inside a transaction: this checks that none is left open.
         run(&client, "discard all").await;
     }
 }

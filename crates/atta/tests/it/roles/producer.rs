@@ -1,4 +1,4 @@
-//! The role that adds.
+//! The producer role.
 
 use atta::{JobKeyMode, JobSpec, JobSpecBuilder, RawJobSpec};
 use serde_json::json;
@@ -113,7 +113,7 @@ async fn whoever_has_no_role_can_t_add_either() {
     let add = roles.add_schema().quoted();
     assert_denied(&client, &[&format!("select {add}.add_job('t')"), "select graphile_worker.add_job('t')"])
         .await;
-    // With a look into the schema the functions themselves are still closed.
+    // With USAGE on the schema, the functions themselves still can't be executed.
     run(&roles.owner, &format!("grant usage on schema {add} to {nobody}")).await;
     assert_denied(
         &client,
@@ -141,7 +141,7 @@ async fn what_a_producer_puts_into_its_search_path_is_not_run_as_the_owner() {
     .await;
     let add = roles.add_schema().quoted();
     run(&producer, &format!("select {add}.add_job('t'); select {add}.add_job('t', job_key := 'k')")).await;
-    // So that is how it would go. Our own functions name the schema of everything that they call.
+    // This shows that the attack would work. Our own functions name the schema of everything that they call.
     run(&roles.owner, "grant usage on schema evil to public; set search_path = evil, pg_catalog").await;
     let hijacked = refusal(&roles.owner, "select now()").await;
     assert!(hijacked.message().starts_with("ran as"), "{hijacked}");
@@ -178,7 +178,7 @@ async fn the_library_adds_with_the_rights_of_a_producer() {
     assert_eq!(utils.add_raw_job("email", 2, deduped).await.unwrap().id(), job.id());
 
     let job_of = |n: usize| RawJobSpec::new("many", n, JobSpec::default()).unwrap();
-    // More than enough for a COPY, which a producer can't do.
+    // Enough jobs that a COPY would be used, which a producer can't do.
     for count in [3, 100] {
         let jobs: Vec<RawJobSpec> = (0..count).map(job_of).collect();
         let added = utils.add_raw_jobs(&jobs).await.unwrap();

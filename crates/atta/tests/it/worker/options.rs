@@ -1,4 +1,4 @@
-//! What a worker can be told, and what it says when it was told nonsense.
+//! The options of a worker, and the errors for invalid ones.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn all_mistakes_are_in_one_error() {
 }
 
 #[tokio::test]
-async fn what_no_waiting_cures_is_an_error_at_the_start() {
+async fn a_failure_that_waiting_can_not_fix_is_an_error_at_the_start() {
     let db = Database::empty().await;
     let url = db.url().replace("postgres@", "nobody_we_know:secret@");
     let start = WorkerOptions::default().database_url(url).define_raw_job("noop", |_| async {}).init();

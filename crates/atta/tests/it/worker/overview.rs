@@ -1,4 +1,4 @@
-//! Reading everything, and managing jobs by id, from Rust.
+//! Listing everything, and managing jobs by id, from Rust.
 
 use atta::{JobFilter, JobSpecBuilder, JobState, WorkerStatus, WorkerUtils};
 use serde_json::json;
@@ -72,7 +72,7 @@ async fn statistics_count_all_and_each_task_and_queue() {
 #[tokio::test]
 async fn a_failed_job_is_retried_at_once_and_told_to_workers() {
     let db = Database::migrated().await;
-    // Too long for a test: only the announcement can wake it.
+    // Too long for a test: only a notification can wake the worker.
     let slow = std::time::Duration::from_secs(600);
     let worker = Running::start(options(&db).poll_interval(slow).define_raw_job("t", |_| async {})).await;
     let spec = JobSpecBuilder::new().run_at(chrono::Utc::now() + chrono::TimeDelta::hours(1));
