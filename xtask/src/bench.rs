@@ -137,7 +137,7 @@ impl Options {
                 ["--jobs", jobs] => options.jobs = positive(jobs)?,
                 ["--rounds", rounds] => options.rounds = positive(rounds)?,
                 ["--only", name] => options.only = Some(name.to_owned()),
-                _ => return Err(format!("cargo xtask bench does not know: {}", pair.join(" "))),
+                _ => return Err(format!("unknown argument of cargo xtask bench: {}", pair.join(" "))),
             }
         }
         Ok(options)
@@ -160,7 +160,7 @@ impl Options {
         let chosen: Vec<Contender> = CONTENDERS.into_iter().filter(wanted).collect();
         if chosen.is_empty() {
             let names: Vec<&str> = CONTENDERS.iter().map(|one| one.name).collect();
-            return Err(format!("nobody is called that; there are {} and cost", names.join(", ")));
+            return Err(format!("unknown contender; choose one of {} and cost", names.join(", ")));
         }
         Ok(chosen)
     }
@@ -341,7 +341,7 @@ pub(crate) fn numbers(line: &str) -> Result<Vec<(String, f64)>> {
     let inner = line.trim().strip_prefix('{').and_then(|line| line.strip_suffix('}'));
     inner
         .and_then(|inner| inner.split(',').map(pair).collect())
-        .ok_or_else(|| format!("the harness printed {line:?}"))
+        .ok_or_else(|| format!("unexpected output of the harness: {line:?}"))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(crate) fn run(stay: bool) -> Result {
     // Written again later, so that the demo does not have to wait for the next full minute.
     fs::remove_file(folder.path.join("crontab")).map_err(|error| error.to_string())?;
 
-    say("--- A worker, with a PostgreSQL of its own.\n\n$ atta dev");
+    say("--- A worker, with its own PostgreSQL.\n\n$ atta dev");
     let worker = Worker::start(&folder)?;
     let up = worker.wait_for("worker started")?;
     let url = folder.connection()?;
@@ -84,7 +84,7 @@ struct Folder {
 impl Folder {
     fn make() -> Result<Folder> {
         let path = std::env::temp_dir().join(format!("atta-demo-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| format!("making {}: {error}", path.display()))?;
+        fs::create_dir(&path).map_err(|error| format!("creating {}: {error}", path.display()))?;
         Ok(Folder { path })
     }
 
@@ -146,7 +146,9 @@ impl Worker {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.contains(text) => return Ok(Instant::now()),
                 Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => return Err(format!("the worker never said {text:?}")),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(format!("the worker did not log {text:?} in time"));
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err("the worker ended".into()),
             }
         }

@@ -23,14 +23,14 @@ pub(crate) fn check() -> Result {
     }
     let Some(program) = install::find_cargo_deny() else {
         say(
-            "cargo-deny is not installed, so advisories are not looked at: cargo install cargo-deny --locked",
+            "cargo-deny is not installed, so advisories are not checked; to install it, run: cargo install cargo-deny --locked",
         );
         return Ok(());
     };
     let deny = |words: &[&str]| run(Command::new(&program).args(words).current_dir(root()));
     deny(&["check", "licenses", "bans", "sources"])?;
     if deny(&["fetch", "db"]).is_err() {
-        say("the database of advisories can't be reached: they are NOT looked at");
+        say("the database of advisories can't be reached: advisories are NOT checked");
         return Ok(());
     }
     deny(&["check", "--disable-fetch", "advisories"])
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn another_registry_a_refused_name_and_no_licence_are_faults() {
+    fn another_registry_a_refused_name_and_no_licence_are_reported() {
         let rules = Rules {
             licences: vec!["MIT".into()],
             registries: vec!["https://here".into()],

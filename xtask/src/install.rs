@@ -83,7 +83,7 @@ pub(crate) fn cargo_deny() {
     // Debug symbols would take half of the time.
     install.env("CARGO_PROFILE_DEV_DEBUG", "0");
     if run(&mut install).is_err() {
-        say("cargo-deny can't be built here: texts of licences and advisories are NOT looked at");
+        say("cargo-deny can't be built here: texts of licences and advisories are NOT checked");
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn python_packages() -> Result {
 /// A folder that the user of a private server can access too: the project's own folder may be closed to it.
 pub(crate) fn downloads() -> Result<PathBuf> {
     let folder = env::temp_dir().join("atta-xtask");
-    fs::create_dir_all(&folder).map_err(|error| format!("making {}: {error}", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(|error| format!("creating {}: {error}", folder.display()))?;
     Ok(folder)
 }
 
@@ -141,10 +141,10 @@ fn packages(what: &str, names: &[&str]) -> Result {
     let list = names.join(" ");
     if !answers("apt-get") {
         return Err(format!(
-            "{what} is missing; install it by your package manager (Debian's names: {list})"
+            "{what} is missing; install it with your package manager (Debian's names: {list})"
         ));
     }
-    say(&format!("{what} is missing: installing {list} by apt-get"));
+    say(&format!("{what} is missing: installing {list} with apt-get"));
     let mut command = if am_root() { Command::new("sh") } else { as_root(what, &list)? };
     run(command.args(["-c", APT_SCRIPT, "apt"]).args(names))
 }

@@ -16,8 +16,8 @@ pub(crate) const SESSION: &str = "session";
 
 /// Modules and tests that are skipped in both modes, and why.
 const SKIPPED: &[(&str, &str)] = &[
-    ("sql_api::", "speaks to the server itself, and so do the next two"),
-    ("migrate::", "as above; worker::utils::the_whole_of_it_in_one_call migrates through the pooler"),
+    ("sql_api::", "connects to the server directly, as do the next two"),
+    ("migrate::", "as above; worker::utils::run_does_everything_in_one_call migrates through the pooler"),
     ("plans::statements_that_run_for_every_job", "as above"),
     ("connect::", "logs in to servers of its own, and so do the next two"),
     ("faults::restarts::", "as above"),
@@ -61,7 +61,7 @@ pub(crate) fn skipped(mode: &str) -> Vec<(&'static str, &'static str)> {
 fn behind(binaries: &Binaries, mode: &str) -> Result {
     let start = Instant::now();
     let skipped = skipped(mode);
-    say(&format!("==> behind PgBouncer in {mode} mode, but for"));
+    say(&format!("==> behind PgBouncer in {mode} mode, except for"));
     for (name, reason) in &skipped {
         say(&format!("    {name} ({reason})"));
     }

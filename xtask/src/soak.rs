@@ -59,7 +59,7 @@ impl Options {
                 ["--rate", rate] => options.rate = Some(positive(rate)?),
                 ["--out", file] => options.out = file.into(),
                 ["--plot", file] => options.plot = Some(file.into()),
-                _ => return Err(format!("cargo xtask soak does not know: {}", pair.join(" "))),
+                _ => return Err(format!("unknown argument of cargo xtask soak: {}", pair.join(" "))),
             }
         }
         Ok(options)
@@ -140,7 +140,7 @@ fn full_speed(server: &Server) -> Result<f64> {
     let printed = output(&mut command).map_err(|error| format!("finding the full speed: {error}"))?;
     server.psql("postgres", &["-c", &format!("drop database {FULL_SPEED_DATABASE}")])?;
     let rate = numbers(&printed)?.into_iter().find(|(key, _)| key == "per_second");
-    rate.map(|(_, rate)| rate).ok_or_else(|| format!("the harness printed {printed:?}"))
+    rate.map(|(_, rate)| rate).ok_or_else(|| format!("unexpected output of the harness: {printed:?}"))
 }
 
 fn take_samples(sampler: &mut Sampler<'_>, log: &mut Log, length: Duration) -> Result {
@@ -173,12 +173,12 @@ fn wind_up(mut sampler: Sampler<'_>, log: &mut Log) -> Result {
     log.note("completed", &format!("{completed:.0}"))?;
     log.note("left", &left)?;
     say(&format!(
-        "{asked:.0} jobs added, {:.0} of them merged by their key; {completed:.0} completed",
+        "{asked:.0} jobs added, {:.0} of them merged by key; {completed:.0} completed",
         asked - rows
     ));
     if completed != rows || left != "0" {
         return Err(format!(
-            "{rows:.0} jobs were to be run and {completed:.0} were; {left} are in the table"
+            "{rows:.0} jobs should have run, {completed:.0} did, and {left} are in the table"
         ));
     }
     Ok(())

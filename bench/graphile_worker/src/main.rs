@@ -43,7 +43,7 @@ async fn main() -> Result {
         Mode::Prepare => Ok(()),
         Mode::Add => add(&worker, order.count).await,
         Mode::Drain | Mode::Latency | Mode::Late => work(worker, &order).await,
-        Mode::Part => Err("only atta's harness does a part".into()),
+        Mode::Part => Err("only the harness of atta can run a part of the jobs".into()),
     }
 }
 

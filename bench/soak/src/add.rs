@@ -49,7 +49,7 @@ impl Producer {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn tell(&self) -> String {
+    pub(crate) fn report(&self) -> String {
         let (asked, rows) = (self.asked.load(Ordering::Relaxed), self.rows.load(Ordering::Relaxed));
         format!("{{\"asked\":{asked},\"rows\":{rows}}}")
     }
@@ -113,7 +113,7 @@ pub(crate) async fn full_speed(utils: &WorkerUtils, tally: &Tally, length: Durat
         prompt += batch.prompt;
         number += FULL_BATCH;
     }
-    let (start, before) = start.ok_or("it was over before it was warm")?;
+    let (start, before) = start.ok_or("the measurement ended before the warm-up was over")?;
     Ok((tally.completed() - before) as f64 / start.elapsed().as_secs_f64())
 }
 

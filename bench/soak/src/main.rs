@@ -58,7 +58,7 @@ async fn work(url: &str) -> Result {
     loop {
         tokio::select! {
             question = questions.next_line() => match question? {
-                Some(_) => println!("{}", tally.tell()),
+                Some(_) => println!("{}", tally.report()),
                 None => break,
             },
             ended = &mut running => {
@@ -79,20 +79,20 @@ async fn add(url: &str, rate: f64) -> Result {
         tokio::select! {
             question = questions.next_line() => match question?.as_deref() {
                 Some("stop") => break,
-                Some(_) => println!("{}", producer.tell()),
+                Some(_) => println!("{}", producer.report()),
                 None => return Ok(()),
             },
             ended = &mut adding => {
                 ended??;
-                return Err("the adding ended by itself".into());
+                return Err("the producer ended by itself".into());
             }
         }
     }
     producer.stop();
     adding.await??;
-    println!("{}", producer.tell());
+    println!("{}", producer.report());
     while questions.next_line().await?.is_some() {
-        println!("{}", producer.tell());
+        println!("{}", producer.report());
     }
     Ok(())
 }

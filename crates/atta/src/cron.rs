@@ -6,7 +6,7 @@
 //! uses both. It does not depend on the running of jobs, and jobs run whatever happens in it.
 
 mod clock;
-mod fault;
+mod problem;
 mod fill;
 mod items;
 mod moment;
@@ -29,7 +29,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use clock::CronClock;
-pub use fault::{CrontabError, CrontabErrors};
 pub use fill::CrontabFill;
 pub use items::CronItems;
 pub use moment::CronDigest;
@@ -37,6 +36,7 @@ use moment::{Minute, Moment};
 use options::Options;
 pub use parse::parse_crontab;
 use pattern::Pattern;
+pub use problem::{CrontabError, CrontabErrors};
 pub use schedule::CronEvent;
 pub(crate) use schedule::run_schedule;
 
@@ -276,13 +276,14 @@ impl Cron {
     pub(crate) fn check(&self) -> Result<()> {
         let task = &self.task_identifier;
         let checked = match &self.payload_fault {
-            Some(fault) => Err(fault.clone()),
+            Some(problem) => Err(problem.clone()),
             None if !(1..=128).contains(&task.chars().count()) || task.contains('\0') => {
                 Err("its task must have 1 to 128 characters and no NUL".to_owned())
             }
             None => self.options.check(),
         };
-        checked.map_err(|fault| Error::config(format!("invalid cron item {:?}: {fault}", self.identifier())))
+        checked
+            .map_err(|problem| Error::config(format!("invalid cron item {:?}: {problem}", self.identifier())))
     }
 
     fn matches_moment(&self, moment: &Moment) -> bool {

@@ -102,7 +102,7 @@ impl Server {
         }
         let rate =
             printed.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
-        let rate: f64 = rate.ok_or_else(|| format!("pgbench printed {printed:?}"))?;
+        let rate: f64 = rate.ok_or_else(|| format!("unexpected output of pgbench: {printed:?}"))?;
         Ok((2 * transactions) as f64 / rate)
     }
 
@@ -124,7 +124,7 @@ impl Server {
 
 /// In a process group of its own, so that Ctrl-C reaches us and not the guard.
 fn guard(folder: &PathBuf) -> Result<Child> {
-    fs::create_dir_all(folder).map_err(|error| format!("making {}: {error}", folder.display()))?;
+    fs::create_dir_all(folder).map_err(|error| format!("creating {}: {error}", folder.display()))?;
     Command::new("/bin/sh")
         .args(["-c", GUARD, "atta-bench-guard"])
         .arg(folder)

@@ -114,7 +114,7 @@ impl<'a> Sampler<'a> {
             Some((name.to_owned(), value.parse().ok()?))
         };
         let lines: Option<Vec<(String, f64)>> = printed.lines().map(line).collect();
-        lines.ok_or_else(|| format!("the server answered {printed:?}"))
+        lines.ok_or_else(|| format!("unexpected reply of the server: {printed:?}"))
     }
 }
 

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes_and_bare_milliseconds() {
+    fn its_own_output_and_bare_milliseconds_can_be_parsed() {
         for (text, milliseconds) in
             [("2000", 2000), ("50ms", 50), ("2s", 2000), ("1h30m", 5_400_000), ("1d", 86_400_000), ("0s", 0)]
         {

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_graphile_worker_would_run_goes_first() {
+    fn the_file_that_graphile_worker_would_run_has_precedence() {
         let node = Kind::Hosted(Runtime::Node);
         let python = Kind::Hosted(Runtime::Python);
         assert_eq!(

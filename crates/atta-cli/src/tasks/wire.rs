@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_answered_whatever_else_is_wrong() {
+    fn an_invalid_message_still_answers_the_run_or_call_that_waits() {
         let failed = parse(br#"{"failed":7,"error":"cut \ud83d"}"#).unwrap();
         assert_eq!((failed.failed, failed.error.as_deref()), (Some(7), Some("cut \u{fffd}")));
         let failed = parse(b"{\"failed\":7,\"error\":\"\xff\"}").unwrap();

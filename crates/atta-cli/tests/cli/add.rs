@@ -75,7 +75,7 @@ async fn a_payload_comes_from_the_command_line_a_file_or_standard_input() {
 }
 
 #[tokio::test]
-async fn a_task_that_nobody_knows_is_added_with_a_warning() {
+async fn an_unknown_task_is_added_with_a_warning() {
     let place = Place::new().await;
     let run = place.atta(&["add", "emial"]);
     assert_eq!((run.code, run.out.as_str()), (0, "added job 1 (emial)\n"));
@@ -87,7 +87,7 @@ async fn a_task_that_nobody_knows_is_added_with_a_warning() {
 }
 
 #[test]
-fn a_payload_that_is_no_json_is_shown_with_a_caret() {
+fn an_invalid_payload_is_shown_with_a_caret() {
     let run = run_with_input(&["add", "t", "{\"to\": nobody}"], "");
     assert_eq!(run.code, 2);
     let expected = "error: the payload is not valid JSON: line 1, column 9: expected ident\n  {\"to\": nobody}\n          ^\nhint: in a shell";
@@ -105,7 +105,7 @@ fn a_payload_that_is_no_json_is_shown_with_a_caret() {
 }
 
 #[test]
-fn wrong_options_are_refused_with_what_is_allowed() {
+fn invalid_options_are_rejected_with_the_allowed_values() {
     for (words, said) in [
         (vec!["add"], "TASK"),
         (vec!["add", "t", "--run-at", "tomorrow"], "expected a time with its zone"),
@@ -121,7 +121,7 @@ fn wrong_options_are_refused_with_what_is_allowed() {
 }
 
 #[tokio::test]
-async fn what_the_database_refuses_is_told_with_its_hint() {
+async fn errors_of_the_database_are_shown_with_their_hint() {
     let place = Place::new().await;
     let run = place.atta(&["add", &"x".repeat(129)]);
     assert_eq!(run.code, 2);
@@ -148,7 +148,7 @@ async fn a_file_of_jobs_is_added_in_its_order_and_in_every_mode() {
 }
 
 #[tokio::test]
-async fn a_wrong_line_of_a_file_means_that_nothing_was_added_and_of_a_stream_says_how_many_were() {
+async fn an_invalid_line_in_a_file_adds_nothing_and_in_a_stream_reports_the_number_of_added_jobs() {
     let place = Place::new().await;
     let lines = "{\"identifier\": \"a\"}\n\n{\"identifier\": \"a\", \"prio\": 1}\n";
     let file = TextFile::new("wrong.jsonl", lines);

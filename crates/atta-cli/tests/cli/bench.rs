@@ -127,7 +127,7 @@ async fn in_place_takes_no_schema_with_jobs_of_others() {
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_make_databases_is_told_what_to_do() {
+async fn a_role_that_may_not_create_databases_gets_a_hint() {
     let maker = Maker::new().await;
     maker.admin.batch_execute(&format!("alter role {} nocreatedb", maker.name)).await.unwrap();
     let denied = atta(&["bench", "-c", &maker.url()]);
@@ -138,7 +138,7 @@ async fn a_role_that_may_not_make_databases_is_told_what_to_do() {
 }
 
 #[test]
-fn wrong_options_are_refused_before_anything_is_touched() {
+fn invalid_options_are_rejected_before_anything_is_changed() {
     let wrong = [
         ["--jobs", "0"],
         ["--workers", "0"],

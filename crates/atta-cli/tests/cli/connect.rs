@@ -78,7 +78,7 @@ async fn a_database_can_be_named_in_every_way() {
 }
 
 #[tokio::test]
-async fn a_passfile_that_others_may_read_is_warned_of() {
+async fn a_passfile_that_others_may_read_causes_a_warning() {
     let db = Database::empty().await;
     let home = Home::new("passfile");
     home.write(".pgpass", "*:*:*:*:hunter2\n", 0o644);

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::{Interrupted, Place};
 
 #[tokio::test]
-async fn completes_by_id_and_leaves_what_runs_or_is_not_there() {
+async fn completes_by_id_and_skips_running_and_missing_jobs() {
     let place = Place::with_jobs().await;
     let run = place.atta(&["complete", "1", "3", "--yes"]);
     assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (0, "completed 2 jobs\n", ""));
@@ -28,7 +28,7 @@ async fn completes_by_id_and_leaves_what_runs_or_is_not_there() {
 }
 
 #[tokio::test]
-async fn without_a_terminal_and_a_yes_nothing_is_done() {
+async fn without_a_terminal_and_without_yes_nothing_is_done() {
     let place = Place::with_jobs().await;
     for words in
         [vec!["complete", "1"], vec!["remove", "--key", "ready-key"], vec!["fail", "--task", "resize"]]
@@ -49,7 +49,7 @@ async fn without_a_terminal_and_a_yes_nothing_is_done() {
 }
 
 #[tokio::test]
-async fn fails_by_filter_only_what_no_worker_is_at() {
+async fn fails_by_filter_and_skips_running_jobs() {
     let place = Place::with_jobs().await;
     let run = place.atta(&["fail", "--task", "report", "--task", "report", "--yes"]);
     assert_eq!(run.code, 2, "a task can be given once: {}", run.err);
@@ -60,7 +60,7 @@ async fn fails_by_filter_only_what_no_worker_is_at() {
 }
 
 #[tokio::test]
-async fn reschedules_what_it_is_told_to_and_keeps_the_rest() {
+async fn reschedules_the_given_values_and_keeps_the_others() {
     let place = Place::with_jobs().await;
     let words = [
         "reschedule",
@@ -82,7 +82,7 @@ async fn reschedules_what_it_is_told_to_and_keeps_the_rest() {
 }
 
 #[tokio::test]
-async fn retries_what_failed_at_once_and_with_all_attempts() {
+async fn retries_failed_jobs_at_once_and_with_all_attempts() {
     let place = Place::with_jobs().await;
     let run = place.atta(&["retry", "--all", "--yes"]);
     assert_eq!((run.code, run.out.as_str()), (0, "retried 2 jobs\n"), "{}", run.err);
@@ -95,7 +95,7 @@ async fn retries_what_failed_at_once_and_with_all_attempts() {
 }
 
 #[tokio::test]
-async fn removes_by_filter_and_by_key_even_from_a_worker() {
+async fn removes_by_filter_and_by_key_even_if_the_job_is_running() {
     let place = Place::with_jobs().await;
     let run = place.atta(&["remove", "--error", "no such", "--yes"]);
     assert_eq!((run.code, run.out.as_str()), (0, "removed 1 job\n"), "{}", run.err);

@@ -37,7 +37,7 @@ fn printing_needs_no_database() {
 }
 
 #[test]
-fn says_what_is_wrong_and_what_to_do() {
+fn errors_name_the_problem_and_the_fix() {
     let nowhere = atta(&["migrate"]);
     assert_eq!(nowhere.code, 2);
     assert!(nowhere.err.starts_with("error: no database given\nhint: use -c"), "{}", nowhere.err);

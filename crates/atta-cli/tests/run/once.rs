@@ -6,7 +6,7 @@ use testkit::{Database, Signal};
 use crate::{Folder, add, jobs, run};
 
 #[tokio::test]
-async fn runs_what_is_due_and_ends() {
+async fn runs_due_jobs_and_ends() {
     let (db, folder) = (Database::empty().await, Folder::with_hello());
     folder.script("fail", "echo no luck >&2; exit 3");
     let schema_only = folder.atta(&["-c", &db.url(), "--schema-only"]);

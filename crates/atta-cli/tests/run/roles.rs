@@ -30,7 +30,7 @@ async fn a_worker_that_may_not_migrate_runs_on_a_schema_that_needs_none() {
 }
 
 #[tokio::test]
-async fn a_worker_that_may_not_do_what_has_to_be_done_says_who_can() {
+async fn a_worker_that_may_not_migrate_names_the_role_that_can() {
     let (db, folder) = (Database::migrated().await, Folder::with_hello());
     let url = log_in(&db, &folder, "worker").await;
     db.client().await.batch_execute("drop view graphile_worker.jobs").await.unwrap();

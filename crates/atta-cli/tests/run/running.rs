@@ -47,7 +47,7 @@ async fn a_signal_that_arrives_twice_lets_the_running_job_finish() {
 }
 
 #[tokio::test]
-async fn a_signal_that_comes_later_ends_it_at_once_and_the_job_keeps_its_attempt() {
+async fn a_later_signal_aborts_the_worker_and_the_job_keeps_its_attempt() {
     let (db, folder) = (Database::migrated().await, Folder::new());
     folder.script("wait", WAITS);
     folder.write("atta.toml", "shutdown_grace_period = '2m'");

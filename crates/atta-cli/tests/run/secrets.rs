@@ -72,7 +72,7 @@ fn verbose(mut command: Command) -> Command {
 }
 
 #[tokio::test]
-async fn the_log_keeps_passwords_whatever_happens_to_the_worker() {
+async fn the_log_never_contains_passwords() {
     let server = Server::start().await;
     let folder = Folder::with_hello();
     folder.script("fails", "echo wrong >&2; exit 1");
@@ -95,7 +95,7 @@ async fn the_log_keeps_passwords_whatever_happens_to_the_worker() {
 }
 
 #[tokio::test]
-async fn every_command_keeps_passwords_wherever_they_come_from() {
+async fn no_command_prints_passwords_wherever_they_come_from() {
     let server = Server::start().await;
     let folder = Folder::with_hello();
     let port = server.cluster.port();
@@ -148,7 +148,7 @@ async fn every_command_keeps_passwords_wherever_they_come_from() {
 }
 
 #[test]
-fn errors_keep_what_may_be_a_password_in_a_connection_string_that_is_wrong() {
+fn errors_for_invalid_connection_strings_contain_no_passwords() {
     let folder = Folder::with_hello();
     for connection in [
         "postgres://me:s3cr3t@127.0.0.1:1/app",

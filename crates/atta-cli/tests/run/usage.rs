@@ -76,7 +76,7 @@ async fn connection_and_schema_go_before_and_after_any_command() {
 }
 
 #[test]
-fn wrong_words_are_errors_and_not_ignored() {
+fn invalid_arguments_are_errors_and_not_ignored() {
     let folder = Folder::with_hello();
     for (words, said) in [
         (&["-j", "2", "migrate"][..], "--jobs is an option of the worker, and can't be given with 'migrate'"),

@@ -5,7 +5,7 @@ use testkit::{Database, Signal};
 use crate::{Folder, add, wait_for_file};
 
 #[tokio::test]
-async fn new_tasks_are_taken_up_while_old_ones_finish() {
+async fn new_tasks_are_loaded_while_old_ones_finish() {
     let (db, folder) = (Database::migrated().await, Folder::new());
     folder.script("wait", "touch begun\nuntil [ -e go ]; do sleep 0.02; done\necho the old one is done");
     let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url(), "--watch"]));
@@ -32,7 +32,7 @@ async fn new_tasks_are_taken_up_while_old_ones_finish() {
 }
 
 #[tokio::test]
-async fn a_wrong_crontab_is_told_and_the_old_one_stays() {
+async fn an_invalid_crontab_is_reported_and_the_old_one_stays() {
     let (db, folder) = (Database::migrated().await, Folder::with_hello());
     let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url(), "-w"]));
     worker.says("worker started").await;

@@ -233,7 +233,7 @@ const IN_URL: &str = "it's%20a%20%5C%20p%40ss%2Fw%3Ard%3F%20%2541%23";
 const IN_PAIRS: &str = r"'it\'s a \\ p@ss/w:rd? %41#'";
 
 #[tokio::test]
-async fn whatever_leads_the_worker_to_the_database_leads_the_tasks_there() {
+async fn tasks_connect_with_all_settings_of_the_worker() {
     let key = rcgen::generate_simple_self_signed(vec!["db.example".into()]).unwrap();
     let files = [
         ("pg_hba.conf", HBA),

@@ -67,7 +67,7 @@ async fn a_compiled_program_and_one_without_first_line_are_tasks_too() {
 }
 
 #[tokio::test]
-async fn a_failure_tells_the_code_and_the_last_of_stderr() {
+async fn a_failure_has_the_exit_code_and_the_end_of_stderr() {
     let (db, client) = database().await;
     let script = "#!/bin/sh\necho fine\nfor n in $(seq 100); do echo line $n >&2; done\nexit 3\n";
     let folder = Folder::new().program("fails.sh", script);
@@ -81,7 +81,7 @@ async fn a_failure_tells_the_code_and_the_last_of_stderr() {
 }
 
 #[tokio::test]
-async fn a_signal_is_told_by_its_name() {
+async fn a_signal_is_reported_by_its_name() {
     let (db, client) = database().await;
     let folder = Folder::new().program("crash", "#!/bin/sh\nkill -SEGV $$\n");
     add(&client, "crash", "{}").await;
@@ -100,7 +100,7 @@ async fn a_program_that_can_not_be_started_fails_its_job() {
 }
 
 #[tokio::test]
-async fn a_megabyte_goes_in_whether_it_is_read_or_not() {
+async fn a_payload_of_a_megabyte_works_whether_it_is_read_or_not() {
     let (db, client) = database().await;
     let folder = Folder::new();
     let note = folder.note("seen");
@@ -121,7 +121,7 @@ async fn a_megabyte_goes_in_whether_it_is_read_or_not() {
 }
 
 #[tokio::test]
-async fn a_task_past_its_time_limit_is_ended_with_all_it_started() {
+async fn a_task_that_exceeds_its_time_limit_is_ended_with_all_its_processes() {
     let (db, client) = database().await;
     let folder = Folder::new();
     let note = folder.note("pids");
@@ -144,7 +144,7 @@ async fn a_task_past_its_time_limit_is_ended_with_all_it_started() {
 }
 
 #[tokio::test]
-async fn what_a_task_leaves_running_is_ended_with_it() {
+async fn processes_that_a_task_leaves_are_ended_with_it() {
     let (db, client) = database().await;
     let folder = Folder::new();
     let note = folder.note("pid");
@@ -160,7 +160,7 @@ async fn what_a_task_leaves_running_is_ended_with_it() {
 }
 
 #[tokio::test]
-async fn a_shutdown_tells_the_group_and_gives_the_attempt_back() {
+async fn a_shutdown_signals_the_group_and_restores_the_attempt() {
     let (db, client) = database().await;
     let folder = Folder::new();
     let (note, told) = (folder.note("pid"), folder.note("told"));

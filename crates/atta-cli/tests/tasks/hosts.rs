@@ -41,7 +41,7 @@ async fn a_killed_host_fails_its_jobs_and_later_ones_run() {
 }
 
 #[tokio::test]
-async fn a_task_that_ends_its_host_fails_with_what_it_wrote() {
+async fn a_task_that_ends_its_host_fails_with_its_output() {
     let (db, client) = database().await;
     let task = "module.exports = () => new Promise(() => { setTimeout(() => { throw new Error('out of nowhere'); }); });";
     let folder = Folder::new().file("throws.js", task);
@@ -71,7 +71,7 @@ async fn invalid_messages_are_logged_and_ignored() {
 }
 
 #[tokio::test]
-async fn what_a_task_starts_reads_no_words_and_its_output_is_logged() {
+async fn processes_of_a_task_read_no_messages_and_their_output_is_logged() {
     let (db, client) = database().await;
     let task = "module.exports = () => {
       require('node:child_process').execSync('cat; echo said by a child', { stdio: 'inherit' });
@@ -86,7 +86,7 @@ async fn what_a_task_starts_reads_no_words_and_its_output_is_logged() {
 }
 
 #[tokio::test]
-async fn a_host_that_has_lost_its_socket_is_started_anew() {
+async fn a_host_that_has_lost_its_socket_is_restarted() {
     let (db, client) = database().await;
     let task = "module.exports = () => new Promise(() => {
       process.exit = () => {};

@@ -15,7 +15,7 @@ module.exports = async (payload, helpers) => {
 ";
 
 #[tokio::test]
-async fn the_quickstart_runs_as_it_stands() {
+async fn the_quickstart_runs_as_printed() {
     let (db, client) = database().await;
     let folder = Folder::new().file("hello.js", HELLO);
     client
@@ -225,7 +225,7 @@ async fn a_shutdown_fires_the_abort_signal() {
 }
 
 #[tokio::test]
-async fn a_time_limit_is_told_and_a_task_that_blocks_the_host_does_not_block_for_ever() {
+async fn a_time_limit_is_reported_and_a_task_that_blocks_the_host_does_not_block_it_forever() {
     let (db, client) = database().await;
     let folder = Folder::new()
         .file("waits.js", "module.exports = () => new Promise(() => {});")

@@ -43,7 +43,7 @@ async fn run_watched(command: &mut Command) -> u64 {
 }
 
 #[tokio::test]
-async fn whatever_tasks_do_the_worker_stays_up_and_small() {
+async fn the_worker_survives_rough_tasks_with_little_memory() {
     let (db, client) = database().await;
     let project = Folder::new()
         .file("atta.toml", "kill_after = \"500ms\"\n[time_limits]\nhangs = \"500ms\"\n")

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_claimed_before_a_gap_may_be_lost_and_what_was_claimed_after_it_is_not() {
+    fn claims_before_a_gap_may_be_lost_and_claims_after_it_are_not() {
         let start = Instant::now();
         let continuity = Continuity::new(THRESHOLD, start);
         let lost = |claimed, now| continuity.may_have_lost(after(start, claimed), after(start, now));

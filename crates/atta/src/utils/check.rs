@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_not_every_reader_knows_is_refused_with_what_is_allowed() {
+    fn a_time_beyond_the_limits_is_rejected_with_the_limits() {
         let at = |time| check_time("adding a job", "run_at", Some(time));
         assert!(at(FIRST_TIME).is_ok() && at(LAST_TIME).is_ok());
         for time in [DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC] {

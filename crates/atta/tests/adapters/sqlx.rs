@@ -58,7 +58,7 @@ async fn jobs_added_outside_a_transaction_are_there_at_once() {
 }
 
 #[tokio::test]
-async fn a_refused_job_says_why() {
+async fn a_rejected_job_has_an_error_with_the_reason() {
     let db = Database::migrated().await;
     let mut connection = PgConnection::connect(&db.url()).await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
@@ -76,7 +76,7 @@ async fn a_lost_connection_is_transient() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_not_there_is_said_so() {
+async fn a_missing_schema_is_reported() {
     let db = Database::empty().await;
     let mut connection = PgConnection::connect(&db.url()).await.unwrap();
     let error = add_wrong(&utils(&db), &mut connection).await;

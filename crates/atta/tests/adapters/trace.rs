@@ -103,7 +103,7 @@ async fn the_rest_of_the_payload_keeps_its_text() {
 }
 
 #[tokio::test]
-async fn a_trace_of_the_users_own_and_payloads_of_other_shapes_are_left_alone() {
+async fn a_trace_of_the_user_and_payloads_of_other_shapes_stay_unchanged() {
     let db = Database::migrated().await;
     let utils = utils(&db);
     let (spans, _guard) = Spans::collect();

@@ -131,7 +131,7 @@ async fn last_execution(client: &Client, identifier: &str) -> Option<DateTime<Ut
 }
 
 #[tokio::test]
-async fn a_tick_adds_a_job_with_all_that_its_item_says() {
+async fn a_tick_adds_a_job_with_all_values_of_its_item() {
     let database = Database::migrated().await;
     let client = database.client().await;
     let clock = clock_at("08:00:10");
@@ -321,7 +321,7 @@ async fn an_item_that_the_database_refuses_harms_no_other() {
 }
 
 #[tokio::test]
-async fn items_come_and_go_while_it_runs() {
+async fn items_are_added_and_removed_while_cron_runs() {
     let database = Database::migrated().await;
     let client = database.client().await;
     let (items, clock) = (items("* * * * * a"), clock_at("08:00:10"));
@@ -365,7 +365,7 @@ async fn a_cron_that_fails_leaves_the_jobs_alone() {
 }
 
 #[tokio::test]
-async fn whatever_a_payload_has_in_it_the_other_items_have_their_jobs() {
+async fn items_with_unusual_payloads_and_the_others_get_their_jobs() {
     let database = Database::migrated().await;
     let client = database.client().await;
     let clock = clock_at("08:00:10");
@@ -384,7 +384,7 @@ async fn whatever_a_payload_has_in_it_the_other_items_have_their_jobs() {
 
 /// An application that reads its items from elsewhere may have them only after the worker has started.
 #[tokio::test]
-async fn an_item_that_was_known_is_filled_also_when_it_is_added_late() {
+async fn a_known_item_that_is_added_late_is_backfilled() {
     let database = Database::migrated().await;
     let client = database.client().await;
     know(&client, "b", "00:00:00", Some("07:57:00")).await;
@@ -430,7 +430,7 @@ async fn skewed_clocks_give_each_minute_once() {
 }
 
 #[tokio::test]
-async fn it_stops_also_while_it_fails() {
+async fn cron_can_be_stopped_while_it_fails() {
     let database = Database::migrated().await;
     let client = database.client().await;
     client.batch_execute("drop table graphile_worker._private_known_crontabs").await.unwrap();

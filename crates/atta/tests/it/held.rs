@@ -199,7 +199,7 @@ async fn a_job_whose_connection_was_lost_is_not_begun_again_by_the_worker_that_r
 
 /// Such a job is free while it runs, so an add by its key changes it. The new job must not end with the old run.
 #[tokio::test]
-async fn what_is_added_by_key_to_a_job_whose_connection_was_lost_runs() {
+async fn a_job_that_is_added_by_key_to_one_whose_connection_was_lost_runs() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let mut reports = Reports::new();

@@ -61,7 +61,7 @@ async fn assert_functions_work(client: &Client, schema: &Schema) {
 }
 
 #[tokio::test]
-async fn any_name_of_a_schema_will_do() {
+async fn any_schema_name_works() {
     let db = Database::empty().await;
     let mut client = db.client().await;
     let names = [

@@ -253,7 +253,7 @@ mod tests {
 
     /// When a process ends, runs that may have started fail; all others have not started.
     #[test]
-    fn only_what_may_have_begun_fails_with_its_process() {
+    fn only_runs_that_may_have_started_fail_with_their_process() {
         let fails = |is_limited: bool, is_sent: bool, is_started: bool| {
             let mut state = ready();
             let (number, mut receiver) = begin(&mut state, is_limited);

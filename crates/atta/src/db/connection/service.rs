@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_with_file_and_line() {
+    fn an_error_names_file_and_line() {
         let error = section("bad").unwrap_err();
         assert_eq!(error.message(), "/x/pg_service.conf, line 14: the line has no =");
     }

@@ -101,7 +101,7 @@ fn a_service_stands_between_the_string_and_the_environment() {
 }
 
 #[test]
-fn what_nobody_says_is_usual() {
+fn settings_have_defaults() {
     let settings = resolve("postgres://me@h", &[]).unwrap();
     assert_eq!(settings.database(), "me", "the database is called like the user");
     assert_eq!(settings.to_string(), "postgres://me@h:5432/me?sslmode=prefer");
@@ -187,7 +187,7 @@ fn an_open_passfile_is_warned_of_once() {
 }
 
 #[test]
-fn numbers_and_words_are_checked() {
+fn numbers_and_keywords_are_checked() {
     for (text, wrong) in [
         ("sslmode=maybe", "sslmode is \"maybe\", and must be one of: prefer, disable, allow"),
         ("target_session_attrs=writable", "target_session_attrs is \"writable\", and must be one of: any"),
@@ -258,7 +258,7 @@ fn settings_survive_being_written_as_text() {
 }
 
 #[test]
-fn the_environment_says_a_database_or_nothing() {
+fn the_environment_names_a_database_or_none() {
     let from = |name: &'static str| in_environment(move |asked| (asked == name).then(|| "x".to_owned()));
     assert_eq!(from("DATABASE_URL").as_deref(), Some("x"));
     assert_eq!(from("PGDATABASE").as_deref(), Some(""));

@@ -108,7 +108,7 @@ async fn the_right_kind_of_server_is_taken() {
 }
 
 #[tokio::test]
-async fn errors_say_where_and_what_to_do_and_never_the_password() {
+async fn errors_name_the_server_and_a_hint_and_never_the_password() {
     let server = tls_server().with_users().await;
     let port = server.cluster.port();
     for (text, code, says, hint) in [
@@ -210,7 +210,7 @@ async fn a_host_that_does_not_answer_is_left_in_time() {
 }
 
 #[tokio::test]
-async fn a_name_that_nobody_has_is_said_to_be_unknown() {
+async fn an_unknown_host_is_reported_as_unknown() {
     let error = settings("host=nobody.invalid user=u dbname=d").connect().await.unwrap_err();
     assert!(error.message().starts_with("can't connect to nobody.invalid:5432/d: "), "{error}");
     assert_eq!(error.hint(), Some("check the host name"));

@@ -85,7 +85,7 @@ async fn another_authority_s_certificate_is_refused_wherever_a_root_is_given() {
 }
 
 #[tokio::test]
-async fn a_certificate_out_of_its_time_is_refused_wherever_it_is_checked() {
+async fn an_expired_certificate_is_rejected_wherever_it_is_checked() {
     for (years, says) in [((2000, 2020), "expired"), ((2090, 2100), "not valid yet")] {
         let server = TlsServer::valid_between(years);
         let root = server.file("root.crt");
@@ -114,7 +114,7 @@ async fn a_revoked_certificate_is_refused() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_ones_own_is_a_login() {
+async fn a_client_certificate_is_a_login() {
     let server = tls_server().with_users().await;
     let (root, certificate, key) =
         (server.file("root.crt"), server.file("certified.crt"), server.file("certified.key"));

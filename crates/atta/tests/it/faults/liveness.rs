@@ -437,7 +437,7 @@ async fn a_lost_job_that_has_ended_has_no_slot() {
 /// A held job whose connection was lost is free in the database while it runs. Every pick of the same worker finds it,
 /// and must not keep it locked while the worker tries to claim it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn picks_of_its_own_do_not_keep_a_worker_from_claiming_a_lost_job_anew() {
+async fn a_workers_own_picks_do_not_keep_it_from_claiming_a_lost_job_again() {
     if claims() == Claims::Durable {
         return;
     }
@@ -510,7 +510,7 @@ async fn a_scheduled_job_of_a_slow_task_starts_in_time() {
 
 /// With a local queue, two claims are under way at a time. One of them takes long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_claim_delays_only_what_it_brings() {
+async fn a_slow_claim_delays_only_the_jobs_that_it_returns() {
     let db = Database::migrated().await;
     let client = db.client().await;
     client
@@ -712,7 +712,7 @@ async fn a_scheduled_job_starts_in_time_beside_forbidden_ones() {
 
 /// More than 256 levels of due jobs, in a worker that goes on.
 #[tokio::test]
-async fn many_levels_of_due_jobs_are_done_at_once() {
+async fn many_levels_of_due_jobs_run_without_delay() {
     let db = Database::migrated().await;
     db.client()
         .await

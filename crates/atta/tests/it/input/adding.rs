@@ -50,7 +50,7 @@ async fn assert_stored(place: &Place, job: &Job) -> Result<(), TestCaseError> {
 }
 
 #[test]
-fn one_job_is_added_as_it_was_given_or_refused_by_the_field_that_is_wrong() {
+fn one_job_is_added_unchanged_or_rejected_with_the_invalid_field() {
     check(60, (name(128), json_text(), spec()), |place, (identifier, payload, spec)| async move {
         let added = place.utils.add_raw_job(identifier.as_str(), raw(&payload), spec.clone()).await;
         match (added, expected_refusal(&identifier, &spec)) {

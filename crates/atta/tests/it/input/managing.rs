@@ -17,7 +17,7 @@ fn ids() -> impl Strategy<Value = Vec<i64>> {
 }
 
 #[test]
-fn ids_that_nobody_has_change_nothing() {
+fn unknown_ids_change_nothing() {
     check(15, (ids(), name(40)), |place, (ids, reason)| async move {
         let job = place.utils.add_raw_job("t", 1, JobSpecBuilder::new().build()).await.map_err(fail)?;
         let ids: Vec<i64> = ids.into_iter().filter(|id| *id != job.id()).collect();
@@ -87,7 +87,7 @@ fn jobs_are_rescheduled_as_asked_or_stay_as_they_were() {
 }
 
 #[test]
-fn names_that_nobody_has_are_no_matter() {
+fn unknown_names_change_nothing() {
     check(20, (name(512), name(128)), |place, (odd, other)| async move {
         let utils = &place.utils;
         let keyed = JobSpecBuilder::new().job_key("known").build();

@@ -156,14 +156,14 @@ async fn good_jobs_are_done_and_odd_ones_tried(claims: Claims, zone: &str) {
 }
 
 #[tokio::test]
-async fn good_jobs_are_done_and_odd_ones_tried_by_held_claims() {
+async fn ordinary_jobs_complete_beside_odd_ones_with_held_claims() {
     for zone in ZONES {
         good_jobs_are_done_and_odd_ones_tried(Claims::Held, zone).await;
     }
 }
 
 #[tokio::test]
-async fn good_jobs_are_done_and_odd_ones_tried_by_durable_claims() {
+async fn ordinary_jobs_complete_beside_odd_ones_with_durable_claims() {
     for zone in ZONES {
         good_jobs_are_done_and_odd_ones_tried(Claims::Durable, zone).await;
     }

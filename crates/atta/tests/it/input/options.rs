@@ -94,7 +94,7 @@ impl Odd {
 }
 
 #[test]
-fn a_worker_with_any_options_works_or_says_what_is_wrong() {
+fn a_worker_with_any_options_works_or_reports_the_invalid_option() {
     check(24, odd(), |place, odd| async move {
         let options = odd.apply(WorkerOptions::default().database_url(place.db.url()));
         let worker = match options.init().await {

@@ -27,7 +27,7 @@ async fn hint(db: &Database, role: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_create_a_schema_is_told_the_grant_and_it_helps() {
+async fn a_role_that_may_not_create_a_schema_gets_a_grant_as_a_hint_and_it_works() {
     let db = Database::empty().await;
     let owner = db.client().await;
     let role = role(&db, &owner, "Lowly").await.to_lowercase();
@@ -53,7 +53,7 @@ async fn a_role_with_a_schema_of_its_own_needs_no_rights_on_the_database() {
 }
 
 #[tokio::test]
-async fn an_empty_schema_of_somebody_else_is_named_with_the_grant_and_it_helps() {
+async fn for_an_empty_schema_of_another_role_the_hint_is_a_grant_that_works() {
     let db = Database::empty().await;
     let owner = db.client().await;
     let role = role(&db, &owner, "guest").await;
@@ -114,7 +114,7 @@ async fn a_role_that_may_not_replace_functions_works_with_those_that_are_there()
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_create_what_is_missing_is_refused() {
+async fn a_role_that_may_not_create_missing_objects_is_rejected() {
     let db = Database::migrated().await;
     let owner = db.client().await;
     let role = role(&db, &owner, "runner").await;

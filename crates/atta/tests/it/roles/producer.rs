@@ -36,7 +36,7 @@ async fn a_producer_adds_by_graphile_s_names_and_arguments() {
 }
 
 #[tokio::test]
-async fn a_producer_is_told_nothing_of_a_job_that_it_did_not_say_itself() {
+async fn a_producer_learns_nothing_about_a_job_except_its_own_values() {
     let roles = Roles::new().await;
     let add = roles.add_schema().quoted();
     run(
@@ -105,7 +105,7 @@ async fn a_producer_can_do_nothing_else() {
 }
 
 #[tokio::test]
-async fn whoever_has_no_role_can_t_add_either() {
+async fn a_login_without_a_role_can_not_add_jobs() {
     let roles = Roles::new().await;
     let nobody = format!("{}_nobody", roles.db.name());
     run(&roles.owner, &format!("create role {nobody} login")).await;
@@ -123,7 +123,7 @@ async fn whoever_has_no_role_can_t_add_either() {
 }
 
 #[tokio::test]
-async fn what_a_producer_puts_into_its_search_path_is_not_run_as_the_owner() {
+async fn functions_in_a_producers_search_path_do_not_run_as_the_owner() {
     let roles = Roles::new().await;
     let login = roles.login("producer");
     run(&roles.owner, &format!("create schema evil authorization {login}")).await;

@@ -16,7 +16,7 @@ const RIGHTS: &str = "select concat(
     (select string_agg(concat(oid, polname, polrelid, polroles), ',' order by oid) from pg_policy))";
 
 #[tokio::test]
-async fn run_again_it_changes_nothing() {
+async fn a_second_run_changes_nothing() {
     let roles = Roles::new().await;
     let before = value(&roles.owner, RIGHTS).await;
     assert!(before.contains("_producer"), "{before}");
@@ -41,7 +41,7 @@ async fn names_that_need_quotes_are_quoted() {
 }
 
 #[tokio::test]
-async fn without_a_schema_it_says_what_to_do_and_leaves_nothing_behind() {
+async fn without_a_schema_it_fails_with_a_hint_and_changes_nothing() {
     let db = Database::empty().await;
     let client = db.client().await;
     let refused = client.batch_execute(&roles_sql(&Schema::default(), db.name()).unwrap()).await.unwrap_err();
@@ -54,7 +54,7 @@ async fn without_a_schema_it_says_what_to_do_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_schema_that_a_stranger_made_first_is_not_used() {
+async fn a_schema_of_another_role_is_not_used() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let (stranger, add) = (format!("{}_stranger", db.name()), format!("{}_add", db.name()));

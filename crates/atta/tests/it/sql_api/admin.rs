@@ -89,7 +89,7 @@ async fn permanently_fail_jobs_uses_up_the_attempts_of_all_but_the_running_ones(
 }
 
 #[tokio::test]
-async fn reschedule_jobs_changes_what_is_given_and_can_set_zero() {
+async fn reschedule_jobs_changes_only_given_values_and_can_set_zero() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let three = Three::added(&client).await;

@@ -103,7 +103,7 @@ async fn a_running_or_failed_job_gives_its_key_to_a_new_one() {
 }
 
 #[tokio::test]
-async fn unsafe_dedupe_only_counts_whatever_state_the_job_is_in() {
+async fn unsafe_dedupe_only_increments_the_revision_in_any_state() {
     let db = Database::migrated().await;
     for state in [PENDING, FAILED_ONCE, LOCKED, LOCKED_LONG_AGO, LOCKED_LAST_ATTEMPT, FAILED_PERMANENTLY] {
         let (client, before, after, notices) = add_over(&db, state, "unsafe_dedupe").await;
@@ -116,7 +116,7 @@ async fn unsafe_dedupe_only_counts_whatever_state_the_job_is_in() {
 }
 
 #[tokio::test]
-async fn what_the_second_add_leaves_out_goes_back_to_the_defaults() {
+async fn values_that_the_second_add_omits_become_the_defaults() {
     let db = Database::migrated().await;
     let client = db.client().await;
     add(&client, "'t', '{\"a\": 1}', 'q', '2030-01-01Z', 7, 'k', 3, array['f']").await;
@@ -153,7 +153,7 @@ async fn a_batch_can_preserve_run_at_for_all_its_keys() {
 }
 
 #[tokio::test]
-async fn removing_a_key_deletes_the_job_unless_a_worker_is_at_it() {
+async fn removing_a_key_deletes_the_job_unless_it_is_running() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let mut listener = Listener::on(&db, "jobs:insert").await;

@@ -81,7 +81,7 @@ async fn two_arrays_are_joined_and_normalised() {
 }
 
 #[tokio::test]
-async fn anything_but_two_arrays_is_replaced_as_it_came() {
+async fn payloads_that_are_not_two_arrays_are_replaced() {
     let db = Database::migrated().await;
     let client = db.client().await;
     for mode in ["replace", "preserve_run_at"] {

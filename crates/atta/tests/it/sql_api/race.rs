@@ -128,7 +128,7 @@ async fn a_removal_that_meets_a_claim_keeps_the_job_from_running_again() {
 }
 
 #[tokio::test]
-async fn an_administrators_call_that_meets_a_claim_leaves_the_job_alone() {
+async fn an_administrators_call_during_a_claim_skips_the_job() {
     for call in [
         "complete_jobs(array[1])",
         "permanently_fail_jobs(array[1])",

@@ -86,7 +86,7 @@ async fn they_go_with_their_transaction_and_are_announced_once() {
 }
 
 #[tokio::test]
-async fn a_wrong_one_among_them_is_refused_with_its_code_and_nothing_is_added() {
+async fn an_invalid_job_among_many_is_rejected_with_its_code_and_nothing_is_added() {
     let db = Database::migrated().await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();
     let mut jobs = specs(80);

@@ -33,7 +33,7 @@ async fn no_flag_is_forbidden_by_default() {
 }
 
 #[tokio::test]
-async fn jobs_with_a_forbidden_flag_are_left_alone() {
+async fn jobs_with_a_forbidden_flag_are_not_claimed() {
     assert_eq!(left_after(ForbiddenFlags::list(["red"])).await, ["red", "blue+red"]);
     assert_eq!(left_after(ForbiddenFlags::function(|| vec!["blue".into()])).await, ["blue", "blue+red"]);
     let both = ForbiddenFlags::async_function(|| async { vec!["blue".into(), "red".into()] });

@@ -8,7 +8,7 @@ use testkit::Database;
 use super::support::options;
 
 #[tokio::test]
-async fn all_mistakes_are_in_one_error() {
+async fn all_invalid_options_are_in_one_error() {
     let error = WorkerOptions::default()
         .database_url("postgres://127.0.0.1:1/app")
         .concurrency(0)
@@ -45,7 +45,7 @@ async fn a_failure_that_waiting_can_not_fix_is_an_error_at_the_start() {
 }
 
 #[tokio::test]
-async fn any_schema_will_do() {
+async fn a_worker_runs_in_any_schema() {
     let db = Database::empty().await;
     let worker = options(&db)
         .schema("o'clock \"x\" $atta$")
@@ -63,7 +63,7 @@ async fn any_schema_will_do() {
 }
 
 #[tokio::test]
-async fn a_pool_of_ones_own_will_do() {
+async fn a_worker_runs_on_a_given_pool() {
     let db = Database::migrated().await;
     let config: tokio_postgres::Config = db.url().parse().unwrap();
     let manager = deadpool_postgres::Manager::new(config, tokio_postgres::NoTls);

@@ -176,7 +176,7 @@ fn assert_exact_order(starts: &[Start], seed: u64) {
 
 /// For a running worker, and jobs that are added with run_at in the past: these are found within the tolerance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_slot_of_a_running_worker_keeps_the_order_of_what_comes_in() {
+async fn one_slot_of_a_running_worker_keeps_the_order_of_added_jobs() {
     let db = Database::migrated().await;
     let (client, probe) = (db.client().await, Probe::start(&db).await);
     let starts = Starts::default();

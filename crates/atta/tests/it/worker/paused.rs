@@ -49,7 +49,7 @@ async fn jobs_of_a_paused_task_wait_and_run_as_soon_as_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn what_was_claimed_and_has_not_begun_is_returned_when_its_task_is_paused() {
+async fn claimed_jobs_that_have_not_started_are_returned_when_their_task_is_paused() {
     let db = Database::migrated().await;
     let (mut reports, paused) = (Reports::new(), PausedTasks::default());
     let pause = paused.clone();

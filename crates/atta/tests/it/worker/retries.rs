@@ -114,7 +114,7 @@ async fn a_policy_that_panics_costs_neither_the_slot_nor_the_job() {
 }
 
 #[tokio::test]
-async fn panics_and_payloads_that_do_not_fit_are_failures() {
+async fn panics_and_payloads_that_can_not_be_decoded_are_failures() {
     let db = Database::migrated().await;
     let worker = options(&db)
         .define_job::<Patient>()

@@ -51,7 +51,7 @@ async fn a_job_that_does_not_end_is_returned_with_its_attempt() {
 }
 
 #[tokio::test]
-async fn a_job_that_ends_because_it_was_told_keeps_its_attempt() {
+async fn a_job_that_ends_because_of_its_cancellation_keeps_its_attempt() {
     let db = Database::migrated().await;
     let (worker, id) = with_endless_job(&db, true, Duration::ZERO).await;
     let utils = worker.utils.clone();

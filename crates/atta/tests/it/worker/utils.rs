@@ -63,7 +63,7 @@ async fn a_job_without_a_time_is_due_by_the_clock_that_was_chosen() {
 }
 
 #[tokio::test]
-async fn a_queue_is_drained_of_what_nobody_is_at() {
+async fn draining_a_queue_skips_running_jobs() {
     let db = Database::migrated().await;
     let utils = utils(&db).await;
     let specs: Vec<RawJobSpec> = (0..250)
@@ -233,7 +233,7 @@ async fn a_task_that_was_cleaned_up_and_comes_back_is_seen_by_running_workers() 
 }
 
 #[tokio::test]
-async fn the_whole_of_it_in_one_call() {
+async fn run_does_everything_in_one_call() {
     let db = Database::empty().await;
     atta::run_migrations(&db.url()).await.unwrap();
     let job = atta::quick_add_job(&db.url(), "hello", json!({ "a": 1 }), JobSpec::default()).await.unwrap();
