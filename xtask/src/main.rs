@@ -31,11 +31,11 @@ Usage: cargo xtask COMMAND
                           by test, and exits with 1 if there are any. FILTER: only tests whose names contain it
   pooler                  the library's tests behind PgBouncer, in both of its modes
   check                   format, lints, retired words, and the licences and origins of dependencies
-  chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that tells what became of the work; 5 minutes
+  chaos [--seed N] [--minutes M]   workers under random faults, and a ledger that shows whether all guarantees were kept; 5 minutes
   matrix [ROW]            one fault per row, one promise per column: a stuck thing delays only itself; 5 minutes.
                           ROW: only rows whose names contain it
   patroni [--rounds N]    a change of leader under Patroni while work is going on: switchover and kill; 3 rounds of each
-  fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds if not said
+  fuzz [SECONDS]          what is read from users, with whatever may break its reader; 60 seconds by default
   bench [--jobs N] [--rounds N] [--only NAME]   the same work by atta and its peers, in turns: bench/RESULTS.md
                           --only cost: only what a job costs PostgreSQL beside jobs that nobody can claim; 5 minutes
   soak [--minutes N] [--rate N] [--out FILE.svg]   two hours at half of full speed, drawn as docs/soak.svg; exit 1 if

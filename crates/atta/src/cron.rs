@@ -262,7 +262,7 @@ impl Cron {
             When::Pattern(pattern) => pattern.objections(),
             When::Function(_) => vec!["a custom match function".to_owned()],
         };
-        if parse::wrong_in_task(&self.task_identifier).is_some() {
+        if parse::invalid_in_task(&self.task_identifier).is_some() {
             objections.push(format!("the task {:?}", self.task_identifier));
         }
         objections.extend(self.options.objections());

@@ -129,8 +129,8 @@ impl Worker {
             };
         };
         if mode == Mode::UntilEmpty && self.has_nothing_to_do().await {
-            tell_start(&self.shared);
-            tell_end(&self.shared);
+            report_start(&self.shared);
+            report_end(&self.shared);
             return Ok(());
         }
         let run = Run { plan: self.plan.clone(), shared: self.shared.clone(), mode, app: Handle::current() };
@@ -209,11 +209,11 @@ impl Run {
             () = shared.stop.cancelled() => {
                 // The worker may be registered. If the database does not answer, do not wait longer for it.
                 let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
-                tell_end(shared);
+                report_end(shared);
                 return Ok(());
             }
         }
-        tell_start(shared);
+        report_start(shared);
 
         let (wake_sender, wakes) = mpsc::channel(WAKES_AHEAD);
         let look = Arc::new(Notify::new());
@@ -257,7 +257,7 @@ impl Run {
             };
             heartbeats.deregister().await;
         }
-        tell_end(shared);
+        report_end(shared);
         ended
     }
 
@@ -285,12 +285,12 @@ impl Run {
     }
 }
 
-fn tell_start(shared: &Shared) {
+fn report_start(shared: &Shared) {
     tracing::info!(worker = &*shared.worker_id, tasks = ?shared.task_identifiers, "worker started");
     shared.events.send(|| WorkerEvent::Started { worker_id: shared.worker_id.clone() });
 }
 
-fn tell_end(shared: &Shared) {
+fn report_end(shared: &Shared) {
     tracing::info!(worker = &*shared.worker_id, "worker stopped");
     shared.events.send(|| WorkerEvent::Stopped);
 }

@@ -118,7 +118,7 @@ fn check(args: &Check) -> Result<(), Failure> {
     let text = read(&args.file)?;
     let items = match parse_crontab(&text) {
         Ok(items) => items,
-        Err(errors) => return tell_errors(&errors, args),
+        Err(errors) => return report_errors(&errors, args),
     };
     let objections = if args.strict { objections(&text, &items) } else { Vec::new() };
     if args.json {
@@ -144,7 +144,7 @@ fn check(args: &Check) -> Result<(), Failure> {
     Ok(())
 }
 
-fn tell_errors(errors: &CrontabErrors, args: &Check) -> Result<(), Failure> {
+fn report_errors(errors: &CrontabErrors, args: &Check) -> Result<(), Failure> {
     if args.json {
         let errors = errors.iter().map(|error| ErrorJson {
             line: error.line(),

@@ -221,7 +221,7 @@ async fn manage(action: Action, selection: Selection, connection: &Connection) -
         act(&utils, &action, &mut chosen, &mut report).await?;
     }
     report.skipped.append(&mut chosen.skipped);
-    report.tell(selection.json)
+    report.print(selection.json)
 }
 
 /// Acts in batches by id. Jobs that were not changed had been claimed by a worker, or were gone.
@@ -283,7 +283,7 @@ async fn remove_by_key(key: &str, selection: &Selection, connection: &Connection
         confirm(&format!("remove the job with the key {key:?}"), selection.yes)?;
         report.ids.extend(utils.remove_job(key).await?.map(|job| job.id()));
     }
-    report.tell(selection.json)
+    report.print(selection.json)
 }
 
 /// Unlocks everything that the worker has locked, including queues without a job.
@@ -310,7 +310,7 @@ async fn unlock_worker(
     confirm(&format!("unlock {jobs} and {queues} of worker {worker:?}"), selection.yes)?;
     utils.force_unlock_workers(&[worker]).await?;
     report.queues = Some(found.queues);
-    report.tell(selection.json)
+    report.print(selection.json)
 }
 
 /// Requires either ids, or a filter, or `--all`, so that jobs are never chosen by mistake.

@@ -174,7 +174,7 @@ fn read_task<'a>(cursor: &mut Cursor<'a>, problems: &mut Vec<Problem>) -> Option
         }
         return None;
     };
-    let Some(wrong) = wrong_in_task(word.text) else {
+    let Some(wrong) = invalid_in_task(word.text) else {
         return Some(word);
     };
     let message = format!("{} is not a valid task identifier", quote(word.text));
@@ -183,8 +183,8 @@ fn read_task<'a>(cursor: &mut Cursor<'a>, problems: &mut Vec<Problem>) -> Option
 }
 
 /// The first character that is not allowed in the task identifier of a crontab.
-pub(super) fn wrong_in_task(task: &str) -> Option<usize> {
-    let is_wrong = |(index, c): (usize, char)| {
+pub(super) fn invalid_in_task(task: &str) -> Option<usize> {
+    let is_invalid = |(index, c): (usize, char)| {
         let is_right = match index {
             0 => c == '_' || c.is_ascii_alphabetic(),
             1..128 => c.is_ascii_alphanumeric() || "_:/-".contains(c),
@@ -192,7 +192,7 @@ pub(super) fn wrong_in_task(task: &str) -> Option<usize> {
         };
         !is_right
     };
-    if task.is_empty() { Some(0) } else { task.chars().enumerate().position(is_wrong) }
+    if task.is_empty() { Some(0) } else { task.chars().enumerate().position(is_invalid) }
 }
 
 fn read_options(cursor: &mut Cursor<'_>, problems: &mut Vec<Problem>) -> Options {

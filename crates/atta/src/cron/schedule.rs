@@ -149,7 +149,7 @@ pub(crate) async fn run_schedule(
         }
         let pause = plan::back_off(schedule.failures, fastrand::f64());
         schedule.failures = schedule.failures.saturating_add(1);
-        schedule.tell(CronEvent::Failed { error, pause });
+        schedule.report(CronEvent::Failed { error, pause });
         schedule.rest(pause).await;
     }
 }
@@ -192,7 +192,7 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
                     self.failures = 0;
                 }
                 Step::Resume => {
-                    self.tell(CronEvent::TimeJumped { expected: next.begin(), now });
+                    self.report(CronEvent::TimeJumped { expected: next.begin(), now });
                     next = self.start().await?;
                 }
             }
@@ -206,9 +206,9 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         let items = self.items.snapshot();
         let known = self.register(&items, start).await?;
         self.note(&items, start);
-        self.tell(CronEvent::Started { at: start, items: items.len() });
+        self.report(CronEvent::Started { at: start, items: items.len() });
         for (identifier, last_execution) in plan::scheduled_ahead(&known, start) {
-            self.tell(CronEvent::ScheduledAhead { identifier, last_execution, now: start });
+            self.report(CronEvent::ScheduledAhead { identifier, last_execution, now: start });
         }
 
         let unbroken = plan::unbroken(start, self.next);
@@ -223,7 +223,7 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         if let Some(difference) = self.clock.difference() {
             let (database, local) = self.store.read_clock().await?;
             if let Some(ahead) = difference.note(database, local) {
-                self.tell(CronEvent::ClockDiffers { ahead });
+                self.report(CronEvent::ClockDiffers { ahead });
             }
         }
         Ok(self.clock.now())
@@ -279,18 +279,18 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         let scheduled = self.store.schedule(minute, due, backfilled).await?;
         let timestamp = minute.begin();
         for (identifier, error) in scheduled.refused {
-            self.tell(CronEvent::Refused { timestamp, identifier, error });
+            self.report(CronEvent::Refused { timestamp, identifier, error });
         }
         let identifiers = scheduled.identifiers;
         match (identifiers.is_empty(), backfilled) {
             (true, _) => {}
-            (false, true) => self.tell(CronEvent::Backfilled { timestamp, identifiers }),
-            (false, false) => self.tell(CronEvent::Scheduled { timestamp, identifiers }),
+            (false, true) => self.report(CronEvent::Backfilled { timestamp, identifiers }),
+            (false, false) => self.report(CronEvent::Scheduled { timestamp, identifiers }),
         }
         Ok(())
     }
 
-    fn tell(&self, event: CronEvent) {
+    fn report(&self, event: CronEvent) {
         event.log();
         (self.on_event)(event);
     }

@@ -134,7 +134,7 @@ impl Rows for OfTheLibrary {
                 world.end_stuck(STUCK).await;
             }
             HUNG_FLAGS => {
-                world.tell("hang flags");
+                world.order("hang flags");
                 world.noted("flags hang").await;
             }
             HUNG_HOOK => {
@@ -199,7 +199,7 @@ fn flags(child: Child) -> ForbiddenFlags {
     ForbiddenFlags::async_function(move || {
         let child = child.clone();
         async move {
-            if child.is_told("hang flags") {
+            if child.has_order("hang flags") {
                 child.note("flags hang");
                 std::future::pending::<()>().await;
             }

@@ -55,7 +55,7 @@ impl Report {
     }
 
     /// Returns an error if nothing was done, or if some of the named jobs were skipped.
-    pub(super) fn tell(&self, as_json: bool) -> Result<(), Failure> {
+    pub(super) fn print(&self, as_json: bool) -> Result<(), Failure> {
         if as_json {
             print_json(&self.to_json())?;
         } else if self.interrupted.is_none() && (!self.ids.is_empty() || self.queues.is_some()) {

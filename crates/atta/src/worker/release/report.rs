@@ -44,11 +44,11 @@ fn tell_event(shared: &Shared, Finished { job, outcome, duration, .. }: &Finishe
             events.send(|| WorkerEvent::JobCompleted { job: job.clone(), error: None });
         }
         Outcome::Failed(failure) => {
-            let (error, for_good) = (&failure.error, failure.is_for_good(job));
+            let (error, permanent) = (&failure.error, failure.is_for_good(job));
             let (id, task, attempt, of) = (job.id, job.task_identifier(), job.attempts, job.max_attempts);
-            tracing::error!(job = id, task, attempt, of, for_good, %error, "job failed");
+            tracing::error!(job = id, task, attempt, of, permanent, %error, "job failed");
             events.send(|| WorkerEvent::JobErrored { job: job.clone(), error: error.clone() });
-            if for_good {
+            if permanent {
                 events.send(|| WorkerEvent::JobFailed { job: job.clone(), error: error.clone() });
             }
             events.send(|| WorkerEvent::JobCompleted { job: job.clone(), error: Some(error.clone()) });

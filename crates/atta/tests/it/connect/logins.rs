@@ -116,11 +116,11 @@ async fn errors_name_the_server_and_a_hint_and_never_the_password() {
             server.text("either", "password=hunter2"),
             Some("28P01"),
             "password authentication failed",
-            "right?",
+            "check the password",
         ),
         (server.text("stranger", ""), Some("28000"), "no pg_hba.conf entry", "pg_hba.conf decides"),
         (server.text("either", "dbname=nowhere"), Some("3D000"), "does not exist", "createdb nowhere"),
-        (server.text("either", "password=''"), None, "wants a password", "PGPASSWORD"),
+        (server.text("either", "password=''"), None, "requires a password", "PGPASSWORD"),
         (server.text("either", "options='-c nonsense=1'"), Some("42704"), "nonsense", "options"),
     ] {
         let settings = settings(&text);
