@@ -62,7 +62,7 @@ impl Options {
 
     /// An error contains whether it concerns the name (true) or the value, what is invalid, and what was expected.
     fn set(&mut self, name: &str, value: &str) -> Result<(), (bool, String, &'static str)> {
-        let wrong = |expected| (false, format!("{} is not a valid value for {name}", quote(value)), expected);
+        let wrong = |expected| (false, format!("{} is no value for {name}", quote(value)), expected);
         match name {
             "id" => self.id = Some(checked(value, is_id).ok_or(wrong(EXPECTED_ID))?),
             "fill" => self.fill = CrontabFill::from_phrase(value).ok_or(wrong(EXPECTED_PHRASE))?,
