@@ -153,7 +153,7 @@ impl Options {
         let chosen: Vec<Contender> = CONTENDERS.into_iter().filter(wanted).collect();
         if chosen.is_empty() {
             let names: Vec<&str> = CONTENDERS.iter().map(|one| one.name).collect();
-            return Err(format!("nobody is called that; there are {} and cost", names.join(", ")));
+            return Err(format!("unknown contender; choose one of {} and cost", names.join(", ")));
         }
         Ok(chosen)
     }
@@ -335,7 +335,7 @@ pub(crate) fn numbers(line: &str) -> Result<Vec<(String, f64)>> {
     let inner = line.trim().strip_prefix('{').and_then(|line| line.strip_suffix('}'));
     inner
         .and_then(|inner| inner.split(',').map(pair).collect())
-        .ok_or_else(|| format!("the harness printed {line:?}"))
+        .ok_or_else(|| format!("unexpected output of the harness: {line:?}"))
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result {
     // Written again later, so that the demo does not have to wait for the next full minute.
     fs::remove_file(folder.path.join("crontab")).map_err(|error| error.to_string())?;
 
-    say("--- A worker, with a PostgreSQL of its own.\n\n$ atta dev");
+    say("--- A worker, with its own PostgreSQL.\n\n$ atta dev");
     let worker = Worker::start(&folder)?;
     let up = worker.wait_for("worker started")?;
     let url = folder.connection()?;
@@ -60,9 +60,9 @@ pub(crate) fn run(options: &Options) -> Result {
     psql("select graphile_worker.add_job('count_words', '{\"text\": \"to be or not to be\"}')")?;
     let python = worker.wait_for("6 words, 4 different ones")?;
     psql("select graphile_worker.add_job('disk_space', '{\"from\": \"SQL\"}')")?;
-    let shell = worker.wait_for("which says {\"payload\":{\"from\"")?;
+    let shell = worker.wait_for("with the input {\"payload\":{\"from\"")?;
 
-    say("\n--- A crontab. The worker takes it up, and makes up for the minutes that it missed.");
+    say("\n--- A crontab. The worker loads it and backfills the missed minutes.");
     psql(KNOWN_BEFORE)?;
     say(&format!("\n$ cat crontab\n{CRONTAB}"));
     fs::write(folder.path.join("crontab"), CRONTAB).map_err(|error| error.to_string())?;
@@ -94,7 +94,7 @@ struct Folder {
 impl Folder {
     fn make() -> Result<Folder> {
         let path = std::env::temp_dir().join(format!("atta-demo-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| format!("making {}: {error}", path.display()))?;
+        fs::create_dir(&path).map_err(|error| format!("creating {}: {error}", path.display()))?;
         Ok(Folder { path })
     }
 
@@ -154,7 +154,9 @@ impl Worker {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.contains(text) => return Ok(Instant::now()),
                 Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => return Err(format!("the worker never said {text:?}")),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(format!("the worker did not log {text:?} in time"));
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err("the worker ended".into()),
             }
         }

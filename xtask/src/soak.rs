@@ -102,8 +102,8 @@ fn soak(server: &Server, options: &Options, file: &Path) -> Result {
     let mut worker = Harness::start("worker", &["work"], &url)?;
     // The worker answers once it has created the tables.
     worker.ask("")?;
-    let adder = Harness::start("adder", &["add", &format!("{rate:.1}")], &url)?;
-    let mut sampler = Sampler::new(server, DATABASE, worker, adder)?;
+    let producer = Harness::start("producer", &["add", &format!("{rate:.1}")], &url)?;
+    let mut sampler = Sampler::new(server, DATABASE, worker, producer)?;
     say(&format!("{} minutes at {rate:.0} jobs/s; samples go to {}", options.minutes, file.display()));
     take_samples(&mut sampler, &mut log, Duration::from_secs_f64(60.0 * options.minutes))?;
     wind_up(sampler, &mut log)
@@ -117,7 +117,7 @@ fn full_speed(server: &Server) -> Result<f64> {
     let printed = output(&mut command).map_err(|error| format!("finding the full speed: {error}"))?;
     server.psql("postgres", &["-c", &format!("drop database {FULL_SPEED_DATABASE}")])?;
     let rate = numbers(&printed)?.into_iter().find(|(key, _)| key == "per_second");
-    rate.map(|(_, rate)| rate).ok_or_else(|| format!("the harness printed {printed:?}"))
+    rate.map(|(_, rate)| rate).ok_or_else(|| format!("unexpected output of the harness: {printed:?}"))
 }
 
 fn take_samples(sampler: &mut Sampler<'_>, log: &mut Log, length: Duration) -> Result {
@@ -150,12 +150,12 @@ fn wind_up(mut sampler: Sampler<'_>, log: &mut Log) -> Result {
     log.note("completed", &format!("{completed:.0}"))?;
     log.note("left", &left)?;
     say(&format!(
-        "{asked:.0} jobs added, {:.0} of them merged by their key; {completed:.0} completed",
+        "{asked:.0} jobs added, {:.0} of them merged by key; {completed:.0} completed",
         asked - rows
     ));
     if completed != rows || left != "0" {
         return Err(format!(
-            "{rows:.0} jobs were to be run and {completed:.0} were; {left} are in the table"
+            "{rows:.0} jobs should have run, {completed:.0} did, and {left} are in the table"
         ));
     }
     Ok(())

@@ -8,7 +8,8 @@ use atta_cluster::{Binaries, Cluster};
 use clap::value_parser;
 
 use crate::{
-    Result, book, cargo, chaos, dependencies, fuzz, install, matrix, package, pooler, postgres, repeat, say,
+    Result, book, cargo, chaos, dependencies, fuzz, install, matrix, package, pooler, postgres, prose,
+    repeat, say,
 };
 
 /// Tests mostly wait for the database, so more of them run at a time than there are cores.
@@ -116,6 +117,7 @@ fn check_code() -> Result {
         crate::run(cargo().args(["clippy", "--quiet"]).args(selection).args(["--", "-D", "warnings"]))
     };
     crate::run(cargo().args(["fmt", "--all", "--check"]))?;
+    prose::check()?;
     package::check()?;
     lint(&["--workspace", "--all-targets", "--all-features"])?;
     lint(&["--package", "atta", "--lib"])

@@ -18,7 +18,7 @@ pub type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<
 pub const AHEAD: Duration = Duration::from_secs(1);
 
 /// The largest number of single adds at a time.
-const ADDERS: usize = 16;
+const PRODUCERS: usize = 16;
 
 /// The unit of times in /proc, which is the same on all usual Linux systems.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -180,7 +180,7 @@ where
             break;
         }
         ticks.tick().await;
-        while adding.len() >= ADDERS {
+        while adding.len() >= PRODUCERS {
             delays.extend(adding.join_next().await.transpose()?.transpose()?);
         }
         let adding_one = add();
@@ -222,7 +222,7 @@ fn cpu_seconds(postgres: usize) -> Result<f64> {
         }
     }
     if ticks == 0 {
-        return Err("the system does not tell the CPU time of the server".into());
+        return Err("the CPU time of the server is not available on this system".into());
     }
     Ok(ticks as f64 / TICKS_PER_SECOND)
 }
@@ -241,7 +241,7 @@ async fn next(delays: &mut UnboundedReceiver<f64>) -> Result<f64> {
 
 fn give_up(start: Instant) -> Result {
     if start.elapsed() > PATIENCE {
-        return Err(format!("{} jobs have run, and then no more", DONE.load(Ordering::Relaxed)).into());
+        return Err(format!("no progress after {} jobs", DONE.load(Ordering::Relaxed)).into());
     }
     Ok(())
 }

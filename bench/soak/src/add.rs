@@ -23,7 +23,7 @@ const MAY_WAIT: u64 = 10_000;
 /// Before this, connections, caches and batch sizes are not at their best yet.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-pub(crate) struct Adder {
+pub(crate) struct Producer {
     utils: WorkerUtils,
     /// Jobs per second.
     rate: f64,
@@ -33,14 +33,14 @@ pub(crate) struct Adder {
     is_over: AtomicBool,
 }
 
-impl Adder {
-    pub(crate) fn new(utils: WorkerUtils, rate: f64) -> Adder {
+impl Producer {
+    pub(crate) fn new(utils: WorkerUtils, rate: f64) -> Producer {
         let (asked, rows) = (AtomicU64::new(0), AtomicU64::new(0));
-        Adder { utils, rate, asked, rows, is_over: AtomicBool::new(false) }
+        Producer { utils, rate, asked, rows, is_over: AtomicBool::new(false) }
     }
 
-    /// Ends after [`Adder::stop`], when the last add is done.
-    pub(crate) async fn run(self: Arc<Adder>) -> Result {
+    /// Ends after [`Producer::stop`], when the last add is done.
+    pub(crate) async fn run(self: Arc<Producer>) -> Result {
         tokio::try_join!(self.add_evenly(), self.add_timed())?;
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Adder {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn tell(&self) -> String {
+    pub(crate) fn report(&self) -> String {
         let (asked, rows) = (self.asked.load(Ordering::Relaxed), self.rows.load(Ordering::Relaxed));
         format!("{{\"asked\":{asked},\"rows\":{rows}}}")
     }
@@ -113,7 +113,7 @@ pub(crate) async fn full_speed(utils: &WorkerUtils, tally: &Tally, length: Durat
         prompt += batch.prompt;
         number += FULL_BATCH;
     }
-    let (start, before) = start.ok_or("it was over before it was warm")?;
+    let (start, before) = start.ok_or("the measurement ended before the warm-up was over")?;
     Ok((tally.completed() - before) as f64 / start.elapsed().as_secs_f64())
 }
 

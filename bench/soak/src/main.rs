@@ -17,7 +17,7 @@ use std::time::Duration;
 use atta::WorkerUtils;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
-use add::Adder;
+use add::Producer;
 use tasks::Tally;
 
 pub(crate) type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -58,7 +58,7 @@ async fn work(url: &str) -> Result {
     loop {
         tokio::select! {
             question = questions.next_line() => match question? {
-                Some(_) => println!("{}", tally.tell()),
+                Some(_) => println!("{}", tally.report()),
                 None => break,
             },
             ended = &mut running => {
@@ -72,27 +72,27 @@ async fn work(url: &str) -> Result {
 }
 
 async fn add(url: &str, rate: f64) -> Result {
-    let adder = Arc::new(Adder::new(WorkerUtils::connect(url)?, rate));
-    let mut adding = tokio::spawn(adder.clone().run());
+    let producer = Arc::new(Producer::new(WorkerUtils::connect(url)?, rate));
+    let mut adding = tokio::spawn(producer.clone().run());
     let mut questions = questions();
     loop {
         tokio::select! {
             question = questions.next_line() => match question?.as_deref() {
                 Some("stop") => break,
-                Some(_) => println!("{}", adder.tell()),
+                Some(_) => println!("{}", producer.report()),
                 None => return Ok(()),
             },
             ended = &mut adding => {
                 ended??;
-                return Err("the adding ended by itself".into());
+                return Err("the producer ended by itself".into());
             }
         }
     }
-    adder.stop();
+    producer.stop();
     adding.await??;
-    println!("{}", adder.tell());
+    println!("{}", producer.report());
     while questions.next_line().await?.is_some() {
-        println!("{}", adder.tell());
+        println!("{}", producer.report());
     }
     Ok(())
 }

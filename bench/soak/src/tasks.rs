@@ -48,15 +48,15 @@ impl Tally {
     }
 
     /// The counts so far, and the delays since the last report.
-    pub(crate) fn tell(&self) -> String {
+    pub(crate) fn report(&self) -> String {
         let mut delays = std::mem::take(&mut *self.delays.lock().unwrap_or_else(PoisonError::into_inner));
         delays.sort_by(f64::total_cmp);
         let (completed, failed) = (self.completed(), self.failed.load(Ordering::Relaxed));
-        let mut told = format!("{{\"completed\":{completed},\"failed\":{failed}");
+        let mut report = format!("{{\"completed\":{completed},\"failed\":{failed}");
         if let (Some(half), Some(most)) = (percentile(&delays, 0.5), percentile(&delays, 0.99)) {
-            told.push_str(&format!(",\"p50\":{half:.3},\"p99\":{most:.3}"));
+            report.push_str(&format!(",\"p50\":{half:.3},\"p99\":{most:.3}"));
         }
-        told + "}"
+        report + "}"
     }
 
     fn done(&self) {
@@ -80,7 +80,7 @@ impl Tally {
     fn fail_once(&self, ctx: &WorkerContext) -> Result<(), TaskError> {
         if ctx.job().attempts() == 1 {
             self.failed.fetch_add(1, Ordering::Relaxed);
-            return Err(TaskError::new("the first attempt fails, as the soak wants it"));
+            return Err(TaskError::new("the first attempt fails on purpose"));
         }
         self.done();
         Ok(())

@@ -65,39 +65,39 @@
     }
   }
 
-  function say(word) {
+  function send(message) {
     // The end of a run is sent after the messages of that run, and before those of others.
     if (done.length > 0) {
       lines += '{"done":[' + done.join(",") + "]}\n";
       done = [];
     }
-    lines += JSON.stringify(word) + "\n";
+    lines += JSON.stringify(message) + "\n";
     flushSoon();
   }
 
-  function sayDone(run) {
+  function sendDone(run) {
     done.push(run);
     flushSoon();
   }
 
   /** Sends the message at once: nothing that a task does after this can prevent that. */
-  function sayStarted(run) {
+  function sendStarted(run) {
     flush();
     socket.write(`{"started":[${run}]}\n`);
   }
 
-  function sayFailed(run, error) {
+  function sendFailed(run, error) {
     let text;
     try {
       text = errorText(error);
-    } catch (fault) {
-      text = `the task failed, and its error can't be read: ${fault?.message}`;
+    } catch (readError) {
+      text = `the task failed, and the text of its error can't be read: ${readError?.message}`;
     }
-    say({ failed: run, error: text });
+    send({ failed: run, error: text });
   }
 
   function cut(text, longest) {
-    return text.length <= longest ? text : `${text.slice(0, longest)}… (${text.length - longest} characters more)`;
+    return text.length <= longest ? text : `${text.slice(0, longest)}… (${text.length - longest} more characters)`;
   }
 
   /** Where a file can't be parsed: path and line, the line itself and a caret. Node puts that before the rest. */
@@ -121,7 +121,7 @@
     return own.map((frame) => "\n" + frame).join("");
   }
 
-  /** The class of an error and its code, unless it is a plain Error without one. */
+  /** The class of an error and its code; empty for a plain Error without a code. */
   function kindOf(error) {
     const isVague = !error.name || String(error.name).toLowerCase() === "error";
     const name = (isVague && error.constructor?.name) || String(error.name || "Error");
@@ -148,16 +148,16 @@
   // Logs.
 
   function log(level, run, message, meta) {
-    const word = { log: level, message: cut(String(message), LONGEST_LOG) };
-    if (run !== undefined) word.run = run;
+    const entry = { log: level, message: cut(String(message), LONGEST_LOG) };
+    if (run !== undefined) entry.run = run;
     if (meta !== undefined && meta !== null) {
       try {
-        word.meta = JSON.parse(JSON.stringify(meta));
+        entry.meta = JSON.parse(JSON.stringify(meta));
       } catch {
-        word.meta = util.inspect(meta);
+        entry.meta = util.inspect(meta);
       }
     }
-    say(word);
+    send(entry);
   }
 
   class Logger {
@@ -234,40 +234,40 @@
   const toDate = (micros) => new Date(Math.floor(micros / 1000));
 
   /** The running job: it counts as locked by this worker, whatever its row contains. */
-  const makeOwnJob = (words, task, payload) => ({
-    ...makeJob(words, task, payload),
+  const makeOwnJob = (columns, task, payload) => ({
+    ...makeJob(columns, task, payload),
     locked_at: new Date(),
     locked_by: workerId,
     is_available: false,
   });
 
-  function makeJob(words, task, payload) {
-    const maxAttempts = words.max_attempts ?? 25;
-    const created = words.created_at ?? words.run_at;
+  function makeJob(columns, task, payload) {
+    const maxAttempts = columns.max_attempts ?? 25;
+    const created = columns.created_at ?? columns.run_at;
     let flags = null;
-    if (words.flags) {
+    if (columns.flags) {
       flags = {};
-      for (const flag of words.flags) flags[flag] = true;
+      for (const flag of columns.flags) flags[flag] = true;
     }
     return {
-      id: words.id,
-      task_id: words.task_id,
-      job_queue_id: words.job_queue_id ?? null,
-      queue_name: words.queue_name ?? null,
+      id: columns.id,
+      task_id: columns.task_id,
+      job_queue_id: columns.job_queue_id ?? null,
+      queue_name: columns.queue_name ?? null,
       payload,
-      priority: words.priority ?? 0,
-      run_at: toDate(words.run_at),
-      attempts: words.attempts,
+      priority: columns.priority ?? 0,
+      run_at: toDate(columns.run_at),
+      attempts: columns.attempts,
       max_attempts: maxAttempts,
-      last_error: words.last_error ?? null,
+      last_error: columns.last_error ?? null,
       created_at: toDate(created),
-      updated_at: toDate(words.updated_at ?? created),
-      key: words.key ?? null,
-      revision: words.revision ?? 0,
+      updated_at: toDate(columns.updated_at ?? created),
+      key: columns.key ?? null,
+      revision: columns.revision ?? 0,
       flags,
-      locked_at: words.locked_at === undefined ? null : toDate(words.locked_at),
-      locked_by: words.locked_by ?? null,
-      is_available: words.locked_at === undefined && words.attempts < maxAttempts,
+      locked_at: columns.locked_at === undefined ? null : toDate(columns.locked_at),
+      locked_by: columns.locked_by ?? null,
+      is_available: columns.locked_at === undefined && columns.attempts < maxAttempts,
       task_identifier: task,
     };
   }
@@ -279,9 +279,9 @@
       // The stack of the error must show where the task made the call.
       const where = new Error();
       calls.set(number, { resolve, reject, where });
-      const word = { call: number, add };
-      if (preserveRunAt) word.preserve_run_at = true;
-      say(word);
+      const message = { call: number, add };
+      if (preserveRunAt) message.preserve_run_at = true;
+      send(message);
     });
   }
 
@@ -309,8 +309,8 @@
         if (error.code !== "MODULE_NOT_FOUND") throw error;
       }
     }
-    const where = `run npm install pg in your project (looked from ${places.join(" and ")})`;
-    throw new Error(`helpers.query and helpers.withPgClient need the package pg: ${where}`);
+    const hint = `run npm install pg in your project (searched from ${places.join(" and ")})`;
+    throw new Error(`helpers.query and helpers.withPgClient need the package pg: ${hint}`);
   }
 
   /** Opens a pool by the first way of connecting that works. */
@@ -319,7 +319,7 @@
     let failure;
     for (const { session, ...way } of waysToConnect(settings.connection)) {
       const opened = new pg.Pool({ ...way, max: Math.max(settings.concurrency, 10) });
-      opened.on("error", (error) => log("warn", undefined, `an idle connection of helpers.query: ${error.message}`));
+      opened.on("error", (error) => log("warn", undefined, `a connection of helpers.query failed: ${error.message}`));
       try {
         const client = await opened.connect();
         try {
@@ -427,8 +427,8 @@
       // connection.
       const isOpen = ["T", "E"].includes(client.getTransactionStatus?.());
       if (isSound && isOpen) {
-        const told = "a callback of helpers.withPgClient ended within a transaction, which is rolled back";
-        log("warn", currentRun.getStore(), `${told}: commit it in the callback`);
+        const problem = "a callback of helpers.withPgClient left a transaction open, which was rolled back";
+        log("warn", currentRun.getStore(), `${problem}: commit it in the callback`);
       }
       client.release(!isSound || isOpen);
     }
@@ -460,15 +460,15 @@
     return controller;
   }
 
-  function makeHelpers(run, task, words, payload) {
+  function makeHelpers(run, task, columns, payload) {
     let job;
     let logger;
     let abortPromise;
     const getLogger = () =>
-      (logger ??= new Logger({ label: "job", workerId, taskIdentifier: task, jobId: words.id }, run));
+      (logger ??= new Logger({ label: "job", workerId, taskIdentifier: task, jobId: columns.id }, run));
     return {
       get job() {
-        return (job ??= makeOwnJob(words, task, payload));
+        return (job ??= makeOwnJob(columns, task, payload));
       },
       get logger() {
         return getLogger();
@@ -488,9 +488,9 @@
         return abortPromise;
       },
       getQueueName(id) {
-        const own = words.job_queue_id ?? null;
-        if (id === undefined || id === null || id === own) return words.queue_name ?? null;
-        return Promise.reject(new Error("getQueueName knows only the queue of its own job"));
+        const own = columns.job_queue_id ?? null;
+        if (id === undefined || id === null || id === own) return columns.queue_name ?? null;
+        return Promise.reject(new Error("getQueueName can return only the queue of the running job"));
       },
       addJob,
       addJobs,
@@ -503,8 +503,8 @@
   // Running jobs.
 
   /** Starts runs after all messages that have arrived: an abort may be among them, if a task blocked this process. */
-  function runSoon(word) {
-    pending.set(word.run, word);
+  function runSoon(message) {
+    pending.set(message.run, message);
     if (!willStart) {
       willStart = true;
       setImmediate(runPending);
@@ -513,25 +513,25 @@
 
   function runPending() {
     willStart = false;
-    for (const word of pending.values()) {
-      pending.delete(word.run);
-      runTask(word);
+    for (const message of pending.values()) {
+      pending.delete(message.run);
+      runTask(message);
     }
   }
 
-  function runTask(word) {
-    const { run, task } = word;
+  function runTask(message) {
+    const { run, task } = message;
     const known = tasks.get(task);
-    if (typeof known === "function") return startTask(known, word);
-    if (known === undefined) return sayFailed(run, new Error(`no task ${task} in this host`));
+    if (typeof known === "function") return startTask(known, message);
+    if (known === undefined) return sendFailed(run, new Error(`this host has no task ${task}`));
     known.then(
-      (loaded) => startTask(loaded, word),
-      (error) => sayFailed(run, error),
+      (loaded) => startTask(loaded, message),
+      (error) => sendFailed(run, error),
     );
   }
 
   function startTask(taskFunction, { run, task, payload, job, report_start: reportStart }) {
-    if (reportStart) sayStarted(run);
+    if (reportStart) sendStarted(run);
     let result;
     try {
       const helpers = makeHelpers(run, task, job, payload);
@@ -553,7 +553,7 @@
     if (!Array.isArray(payload) || !Array.isArray(value)) return end(run);
     if (value.length !== payload.length) {
       const counts = `${value.length} results for ${payload.length} items`;
-      log("warn", run, `the task gave back ${counts}, so all of them count as done`);
+      log("warn", run, `the task returned ${counts}, so all items count as completed`);
       return end(run);
     }
     Promise.allSettled(value).then((settled) => {
@@ -563,7 +563,7 @@
       });
       if (items.length === 0) return end(run);
       forget(run);
-      say({ failed: run, error: "some items of the batch failed", items });
+      send({ failed: run, error: "some items of the batch failed", items });
     });
   }
 
@@ -571,14 +571,14 @@
     try {
       return cut(error && typeof error.message === "string" ? error.message : String(error), LONGEST_ERROR);
     } catch {
-      return "the item failed, and its error can't be read";
+      return "the item failed, and the text of its error can't be read";
     }
   }
 
   function end(run, ...error) {
     forget(run);
-    if (error.length === 0) sayDone(run);
-    else sayFailed(run, error[0]);
+    if (error.length === 0) sendDone(run);
+    else sendFailed(run, error[0]);
   }
 
   function forget(run) {
@@ -609,27 +609,27 @@
     if (isTypeScript && !process.features.typescript) {
       error.message += ` (Node 22.18 or newer runs TypeScript; this is ${process.version})`;
     } else if (/outside a module|Unexpected token 'export'/.test(error.message)) {
-      error.message += ` (for ES modules name it .mjs, or say "type": "module" in package.json)`;
+      error.message += ` (for an ES module, use the extension .mjs, or set "type": "module" in package.json)`;
     } else if (error instanceof SyntaxError && !String(error.stack).includes(path.basename(file) + ":")) {
       // For ES modules, Node does not report the position.
-      error.message += ` (for the place: node --check ${file})`;
+      error.message += ` (to see the position, run: node --check ${file})`;
     }
     return error;
   }
 
-  function hello(word) {
-    settings = word;
-    workerId = word.worker ?? null;
-    settings.folder = word.tasks.length > 0 ? path.dirname(word.tasks[0].path) : undefined;
-    const loading = word.tasks.map((task) => {
+  function hello(message) {
+    settings = message;
+    workerId = message.worker ?? null;
+    settings.folder = message.tasks.length > 0 ? path.dirname(message.tasks[0].path) : undefined;
+    const loading = message.tasks.map((task) => {
       const loaded = loadTask(task);
       tasks.set(task.identifier, loaded);
       return loaded.then(
         (found) => tasks.set(task.identifier, found),
-        (error) => say({ unloaded: task.identifier, error: errorText(error) }),
+        (error) => send({ unloaded: task.identifier, error: errorText(error) }),
       );
     });
-    Promise.all(loading).then(() => say({ ready: `node ${process.version}`, reports_start: true }));
+    Promise.all(loading).then(() => send({ ready: `node ${process.version}`, reports_start: true }));
   }
 
   function abort(runs) {
@@ -640,71 +640,71 @@
     }
     for (const run of runs) {
       if (pending.delete(run)) {
-        sayFailed(run, "the run was given up before it began");
+        sendFailed(run, "the run was given up before it started");
         continue;
       }
-      controllers.get(run)?.abort(new Error("the worker has given this job up"));
+      controllers.get(run)?.abort(new Error("the worker gave up this run"));
       controllers.delete(run);
     }
   }
 
-  function reply(word) {
-    const waiting = calls.get(word.reply);
+  function reply(message) {
+    const waiting = calls.get(message.reply);
     if (!waiting) return;
-    calls.delete(word.reply);
-    if (word.error === undefined) return waiting.resolve(word.result);
+    calls.delete(message.reply);
+    if (message.error === undefined) return waiting.resolve(message.result);
     const { where } = waiting;
-    where.message = word.error;
-    where.stack = `Error: ${word.error}${framesOf(String(where.stack))}`;
-    if (word.code !== undefined) where.code = word.code;
+    where.message = message.error;
+    where.stack = `Error: ${message.error}${framesOf(String(where.stack))}`;
+    if (message.code !== undefined) where.code = message.code;
     waiting.reject(where);
   }
 
   /** Handles a message that can't be parsed: whoever waits for it gets an error. */
   function refuse(line, { message }) {
     const [, kind, number] = /^\{"(run|reply)":(\d+),/.exec(line) ?? [];
-    const why = `its JSON can't be read: ${message}`;
-    if (kind === "run") sayFailed(Number(number), `the payload is refused: ${why}`);
-    else if (kind === "reply") reply({ reply: Number(number), error: `the answer is refused: ${why}` });
-    else log("error", undefined, `the worker said what is no word: ${message}`);
+    const why = `Node can't parse the JSON: ${message}`;
+    if (kind === "run") sendFailed(Number(number), `the payload is invalid: ${why}`);
+    else if (kind === "reply") reply({ reply: Number(number), error: `the jobs were added, but ${why}` });
+    else log("error", undefined, `ignored an invalid message of the worker: ${message}`);
   }
 
-  function hear(line) {
-    let word;
+  function handleLine(line) {
+    let message;
     try {
-      word = JSON.parse(line);
+      message = JSON.parse(line);
     } catch (error) {
       return refuse(line, error);
     }
-    if (word.ping !== undefined) say({ pong: word.ping });
-    else if (word.run !== undefined) runSoon(word);
-    else if (word.reply !== undefined) reply(word);
-    else if (word.abort !== undefined) abort(word.abort);
-    else if (word.hello !== undefined) hello(word);
-    else if (word.worker !== undefined) workerId = word.worker;
+    if (message.ping !== undefined) send({ pong: message.ping });
+    else if (message.run !== undefined) runSoon(message);
+    else if (message.reply !== undefined) reply(message);
+    else if (message.abort !== undefined) abort(message.abort);
+    else if (message.hello !== undefined) hello(message);
+    else if (message.worker !== undefined) workerId = message.worker;
   }
 
-  let heard = "";
+  let received = "";
   socket.setEncoding("utf8");
   socket.on("data", (chunk) => {
     let begin = 0;
     let end = chunk.indexOf("\n");
     if (end < 0) {
-      heard += chunk;
+      received += chunk;
       return;
     }
-    if (heard !== "") {
-      hear(heard + chunk.slice(0, end));
-      heard = "";
+    if (received !== "") {
+      handleLine(received + chunk.slice(0, end));
+      received = "";
       begin = end + 1;
       end = chunk.indexOf("\n", begin);
     }
     while (end >= 0) {
-      hear(chunk.slice(begin, end));
+      handleLine(chunk.slice(begin, end));
       begin = end + 1;
       end = chunk.indexOf("\n", begin);
     }
-    heard = chunk.slice(begin);
+    received = chunk.slice(begin);
   });
   // A task may end the process: messages from before that are still sent.
   process.on("exit", () => {
@@ -713,7 +713,7 @@
     flush();
   });
 
-  // The worker has gone, or has told this host to end.
+  // The worker has ended, or has closed the socket to end this host.
   const leave = () => process.exit(0);
   socket.on("end", leave);
   socket.on("error", leave);
@@ -721,6 +721,6 @@
 
   // An unhandled rejection is a mistake of one task, and no reason to stop the others.
   process.on("unhandledRejection", (error) => {
-    log("error", currentRun.getStore(), `a promise was rejected and nobody waited for it: ${errorText(error)}`);
+    log("error", currentRun.getStore(), `a promise was rejected without a handler: ${errorText(error)}`);
   });
 });

@@ -1,8 +1,8 @@
-"""The host of Python tasks: see docs/guides/hosts.md for the messages, docs/guides/tasks-in-python.md for what tasks get.
+"""The host of Python tasks: docs/guides/hosts.md describes the messages, docs/guides/tasks-in-python.md what tasks get.
 
-The main thread runs an asyncio loop, for tasks that are coroutines. Other tasks run in threads: one that is idle, or a new
-one, so that tasks that hang keep no others waiting. One thread reads the socket (file descriptor 3), one writes: whatever has
-gathered goes out in one write.
+The main thread runs an asyncio loop for tasks that are coroutines. Other tasks run in threads, each in an idle one or a
+new one, so that a task that hangs does not delay others. One thread reads the socket (file descriptor 3), another
+one writes to it: all waiting messages are sent in one write.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ send_lock = threading.Lock()
 # Sending messages.
 
 
-def say(word):
+def put_message(message):
     # The worker rejects NaN and Infinity, which are not valid JSON.
-    outgoing.put(json.dumps(word, default=encode, allow_nan=False) + "\n")
+    outgoing.put(json.dumps(message, default=encode, allow_nan=False) + "\n")
 
 
 def encode(value):
-    """What JSON does not know."""
+    """Encodes types that JSON does not have."""
     if isinstance(value, datetime):
         # A time without a zone is in the machine's local time, as everywhere in Python.
         return (value if value.tzinfo else value.astimezone()).isoformat()
@@ -57,7 +57,7 @@ def encode(value):
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def speak():
+def send_messages():
     while True:
         text = outgoing.get()
         done = []
@@ -88,19 +88,19 @@ def send(text):
 
 
 def cut(text, longest):
-    return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest} characters more)"
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest} more characters)"
 
 
 def message_of(error):
     try:
         text = str(error)
-    except Exception as fault:
-        text = f"(its text can't be read: {type(fault).__name__})"
+    except Exception as read_error:
+        text = f"(its text can't be read because of {type(read_error).__name__})"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def code_of(error):
-    """The SQLSTATE of an error of the database, or whatever else it has for a code."""
+    """The SQLSTATE of a database error, or another code that the error has."""
     for name in ("sqlstate", "pgcode", "code", "errno"):
         try:
             code = getattr(error, name, None)
@@ -112,7 +112,7 @@ def code_of(error):
 
 
 def error_text(error):
-    """The message first, then where it came from; without the host's own part of the way."""
+    """The message of an error, then its stack frames, without those of the host."""
     start = error.__traceback__
     while start and start.tb_frame.f_code.co_filename.startswith(("atta-host.py", "<frozen importlib")):
         start = start.tb_next
@@ -129,16 +129,16 @@ def error_text(error):
 
 
 def log(level, run, message, meta=None):
-    word = {"log": level, "message": cut(str(message), LONGEST_LOG)}
+    entry = {"log": level, "message": cut(str(message), LONGEST_LOG)}
     if run is not None:
-        word["run"] = run
+        entry["run"] = run
     if meta is not None:
-        word["meta"] = meta
+        entry["meta"] = meta
     try:
-        say(word)
+        put_message(entry)
     except (TypeError, ValueError):
-        word["meta"] = repr(meta)
-        say(word)
+        entry["meta"] = repr(meta)
+        put_message(entry)
 
 
 class Logger:
@@ -170,7 +170,7 @@ class Logger:
 
 
 class Printed:
-    """What tasks print goes to the log, line by line, with the job where it is known."""
+    """Sends what tasks print to the log, line by line, with the job if it is known."""
 
     encoding = "utf-8"
     errors = "replace"
@@ -230,7 +230,7 @@ class Printed:
 
 
 class Record(dict):
-    """A job: its columns are members and attributes."""
+    """A row, such as a job: its columns are both items and attributes."""
 
     __getattr__ = dict.get
 
@@ -242,41 +242,41 @@ def to_time(micros):
     return EPOCH + timedelta(microseconds=micros)
 
 
-def make_own_job(words, task, payload):
-    """The job that runs: it is locked by this worker, whatever its row says."""
-    job = make_job(words, task, payload)
+def make_own_job(columns, task, payload):
+    """The running job: it counts as locked by this worker, whatever its row contains."""
+    job = make_job(columns, task, payload)
     job.update(locked_at=datetime.now(timezone.utc), locked_by=host.worker)
     return job
 
 
-def make_job(words, task, payload):
-    locked_at = words.get("locked_at")
-    created = words.get("created_at", words["run_at"])
-    flags = words.get("flags")
+def make_job(columns, task, payload):
+    locked_at = columns.get("locked_at")
+    created = columns.get("created_at", columns["run_at"])
+    flags = columns.get("flags")
     return Record(
-        id=words["id"],
-        task_id=words.get("task_id"),
-        job_queue_id=words.get("job_queue_id"),
-        queue_name=words.get("queue_name"),
+        id=columns["id"],
+        task_id=columns.get("task_id"),
+        job_queue_id=columns.get("job_queue_id"),
+        queue_name=columns.get("queue_name"),
         payload=payload,
-        priority=words.get("priority", 0),
-        run_at=to_time(words["run_at"]),
-        attempts=words["attempts"],
-        max_attempts=words.get("max_attempts", 25),
-        last_error=words.get("last_error"),
+        priority=columns.get("priority", 0),
+        run_at=to_time(columns["run_at"]),
+        attempts=columns["attempts"],
+        max_attempts=columns.get("max_attempts", 25),
+        last_error=columns.get("last_error"),
         created_at=to_time(created),
-        updated_at=to_time(words.get("updated_at", created)),
-        key=words.get("key"),
-        revision=words.get("revision", 0),
+        updated_at=to_time(columns.get("updated_at", created)),
+        key=columns.get("key"),
+        revision=columns.get("revision", 0),
         flags={flag: True for flag in flags} if flags else None,
         locked_at=None if locked_at is None else to_time(locked_at),
-        locked_by=words.get("locked_by"),
+        locked_by=columns.get("locked_by"),
         task_identifier=task,
     )
 
 
 class AbortSignal:
-    """Set when the task is to stop: the worker shuts down, or the time limit is over."""
+    """Set when the task must stop: the worker shuts down, or the time limit was exceeded."""
 
     def __init__(self):
         self._event = threading.Event()
@@ -309,16 +309,16 @@ def spec_of(identifier, payload, spec, more):
 
 
 class Helpers:
-    """What a task gets besides its payload; for a coroutine, what takes time is to be awaited."""
+    """The second argument of a task. For coroutines, AsyncHelpers has awaitable versions of the slow methods."""
 
-    def __init__(self, run, task, words, payload):
-        self._run, self._task, self._words, self._payload = run, task, words, payload
+    def __init__(self, run, task, columns, payload):
+        self._run, self._task, self._columns, self._payload = run, task, columns, payload
         self._job = self._logger = None
 
     @property
     def job(self):
         if self._job is None:
-            self._job = make_own_job(self._words, self._task, self._payload)
+            self._job = make_own_job(self._columns, self._task, self._payload)
         return self._job
 
     @property
@@ -334,9 +334,9 @@ class Helpers:
     abortSignal = abort_signal
 
     def get_queue_name(self, queue_id=None):
-        if queue_id is None or queue_id == self._words.get("job_queue_id"):
-            return self._words.get("queue_name")
-        raise LookupError("get_queue_name knows only the queue of its own job")
+        if queue_id is None or queue_id == self._columns.get("job_queue_id"):
+            return self._columns.get("queue_name")
+        raise LookupError("get_queue_name can return only the queue of the running job")
 
     getQueueName = get_queue_name
 
@@ -383,30 +383,30 @@ class AsyncHelpers(Helpers):
 
 
 class Reply:
-    """For a thread that waits."""
+    """The reply to a call, for a thread that waits for it."""
 
     def __init__(self):
         self._answer = queue.SimpleQueue()
 
-    def put(self, word):
-        self._answer.put(word)
+    def put(self, message):
+        self._answer.put(message)
 
     def get(self):
         return self._answer.get()
 
 
 class AddJobError(RuntimeError):
-    """Jobs could not be added. `code` is the SQLSTATE, if the database refused them."""
+    """Jobs could not be added. `code` is the SQLSTATE, if the database rejected them."""
 
     def __init__(self, message, code=None):
         super().__init__(message)
         self.code = code
 
 
-def added_jobs(word):
-    if "error" in word:
-        raise AddJobError(word["error"], word.get("code"))
-    return [make_job(one["job"], one["job"]["task_identifier"], one["payload"]) for one in word["result"]]
+def added_jobs(message):
+    if "error" in message:
+        raise AddJobError(message["error"], message.get("code"))
+    return [make_job(one["job"], one["job"]["task_identifier"], one["payload"]) for one in message["result"]]
 
 
 # Connections, by the project's own psycopg.
@@ -438,12 +438,12 @@ def find_driver():
                 raise
         except ImportError as error:
             # It needs libpq, which may not be installed on the machine.
-            cure = f"run {sys.executable} -m pip install '{name}{'[binary]' if name == 'psycopg' else '-binary'}'"
-            raise ImportError(f"{name} is installed and can't be loaded: {cure}") from error
+            hint = f"run {sys.executable} -m pip install '{name}{'[binary]' if name == 'psycopg' else '-binary'}'"
+            raise ImportError(f"{name} is installed but can't be loaded: {hint}") from error
     need = "helpers.query and helpers.with_pg_client need psycopg"
     local = os.path.abspath(os.path.join(".venv", "bin", "python"))
     if os.path.exists(local) and os.path.dirname(local) != os.path.dirname(sys.executable):
-        raise ImportError(f"{need}, and this is not the Python of .venv: activate that, or set ATTA_PYTHON={local}")
+        raise ImportError(f"{need}, and this Python is not that of .venv: activate .venv, or set ATTA_PYTHON={local}")
     raise ImportError(f"{need}: run {sys.executable} -m pip install 'psycopg[binary]'")
 
 
@@ -461,7 +461,7 @@ def application_name():
 
 
 def is_usable(connection):
-    """An idle connection on which the server has something to say has been ended by it."""
+    """Whether an idle connection is still open: if it can be read from, the server has closed it."""
     if connection.closed:
         return False
     poll = select.poll()
@@ -473,11 +473,11 @@ def is_in_transaction(connection):
     return connection.info.transaction_status != 0
 
 
-TRANSACTION = "a callback of helpers.with_pg_client ended within a transaction, which is rolled back: commit it there"
+TRANSACTION = "a callback of helpers.with_pg_client left a transaction open, which was rolled back: commit it there"
 
 
 class Database:
-    """Connections for tasks that want one: as many as they use at a time."""
+    """The connections of tasks: as many as are used at the same time."""
 
     def __init__(self):
         self._idle = queue.SimpleQueue()
@@ -501,12 +501,12 @@ class Database:
 
     def lend(self, callback):
         if inspect.iscoroutinefunction(callback):
-            raise TypeError("a coroutine as callback is for tasks that are coroutines: async def task(payload, helpers)")
+            raise TypeError("a coroutine as callback needs a coroutine as task: async def task(payload, helpers)")
         connection = self._borrow()
         try:
             result = callback(connection)
         except BaseException:
-            # Closed in whatever state it is; an open transaction is rolled back.
+            # Closing the connection rolls back an open transaction, whatever state it is in.
             connection.close()
             raise
         if is_in_transaction(connection):
@@ -524,7 +524,7 @@ class Database:
             await connection.close()
         driver = find_driver()
         if not hasattr(driver, "AsyncConnection"):
-            raise TypeError("a coroutine as callback needs psycopg 3; psycopg2 takes a plain function")
+            raise TypeError("a coroutine as callback needs psycopg 3; with psycopg2, use a plain function")
         connection = await driver.AsyncConnection.connect(
             connection_text(), autocommit=True, fallback_application_name=application_name()
         )
@@ -557,7 +557,7 @@ class Unloaded:
 
 
 class Threads:
-    """Runs functions in threads: in one that is idle, or else in a new one."""
+    """Runs functions in threads: each in an idle thread, or in a new one if none is idle."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -602,84 +602,85 @@ class Host:
         # Keeps references, because a task that nothing refers to may be garbage-collected while it runs.
         self._running = set()
 
-    def hello(self, word):
-        self.worker = word.get("worker")
-        self.connection = word.get("connection", "")
-        concurrency = max(word.get("concurrency", 1), 1)
+    def hello(self, message):
+        self.worker = message.get("worker")
+        self.connection = message.get("connection", "")
+        concurrency = max(message.get("concurrency", 1), 1)
         # For functions that coroutines run in threads. Threads are started as needed, and some may hang.
         self.loop.set_default_executor(ThreadPoolExecutor(max(concurrency, 10) + LOST_THREADS, "helper"))
-        if word["tasks"]:
-            for place in (os.path.dirname(word["tasks"][0]["path"]), os.getcwd()):
+        if message["tasks"]:
+            for place in (os.path.dirname(message["tasks"][0]["path"]), os.getcwd()):
                 if place not in sys.path:
                     sys.path.insert(0, place)
-        for task in word["tasks"]:
+        for task in message["tasks"]:
             try:
                 self._tasks[task["identifier"]] = load_task(task["identifier"], task["path"])
             except BaseException as error:
                 text = error_text(error)
                 self._tasks[task["identifier"]] = Unloaded(text)
-                say({"unloaded": task["identifier"], "error": text})
-        say({"ready": "python " + ".".join(map(str, sys.version_info[:3])), "reports_start": True})
+                put_message({"unloaded": task["identifier"], "error": text})
+        put_message({"ready": "python " + ".".join(map(str, sys.version_info[:3])), "reports_start": True})
 
-    def run(self, word):
-        task = self._tasks.get(word["task"])
+    def run(self, message):
+        task = self._tasks.get(message["task"])
         if task is None or isinstance(task, Unloaded):
-            error = task.error if task else f"no task {word['task']} in this host"
-            say({"failed": word["run"], "error": error})
+            error = task.error if task else f"this host has no task {message['task']}"
+            put_message({"failed": message["run"], "error": error})
         elif is_coroutine_function(task):
             with self._lock:
-                self._pending.add(word["run"])
-                self._coroutines.add(word["run"])
-            self.loop.call_soon_threadsafe(self._start, task, word)
+                self._pending.add(message["run"])
+                self._coroutines.add(message["run"])
+            self.loop.call_soon_threadsafe(self._start, task, message)
         else:
             with self._lock:
-                self._pending.add(word["run"])
+                self._pending.add(message["run"])
             try:
-                self._threads.submit(self._run_in_thread, task, word)
+                self._threads.submit(self._run_in_thread, task, message)
             except (RuntimeError, MemoryError) as error:
                 with self._lock:
-                    self._pending.discard(word["run"])
-                say({"failed": word["run"], "error": f"there is no thread for the task: {message_of(error)}"})
+                    self._pending.discard(message["run"])
+                why = f"can't start a thread for the task: {message_of(error)}"
+                put_message({"failed": message["run"], "error": why})
 
-    def _begin(self, word):
-        """Whether the run may begin. If the worker wants to know, it is told before anything else happens."""
+    def _begin(self, message):
+        """Whether the run may start. If the worker asked for a report of the start, it is sent before the task runs."""
         with self._lock:
-            if word["run"] not in self._pending:
+            if message["run"] not in self._pending:
                 return False
-            self._pending.discard(word["run"])
-        if word.get("report_start"):
-            send('{"started":[%d]}\n' % word["run"])
+            self._pending.discard(message["run"])
+        if message.get("report_start"):
+            send('{"started":[%d]}\n' % message["run"])
         return True
 
-    def _run_in_thread(self, task, word):
-        if not self._begin(word):
+    def _run_in_thread(self, task, message):
+        if not self._begin(message):
             return
-        run, payload = word["run"], word.get("payload")
+        run, payload = message["run"], message.get("payload")
         context = contextvars.copy_context()
         context.run(current_run.set, run)
         try:
-            result = context.run(call_task, task, payload, Helpers(run, word["task"], word["job"], payload))
+            result = context.run(call_task, task, payload, Helpers(run, message["task"], message["job"], payload))
             if inspect.isawaitable(result):
                 if inspect.iscoroutine(result):
                     result.close()
-                raise TypeError("the task returned a coroutine, which nobody awaits: make it an async function")
+                raise TypeError("the task returned a coroutine that is not awaited: make it an async function")
         except BaseException as error:
             return self._end(run, error)
         self._succeed(run, payload, result)
 
-    def _start(self, task, word):
-        if not self._begin(word):
+    def _start(self, task, message):
+        if not self._begin(message):
             return
         context = contextvars.copy_context()
-        context.run(current_run.set, word["run"])
-        running = context.run(self.loop.create_task, self._run_coroutine(task, word))
+        context.run(current_run.set, message["run"])
+        running = context.run(self.loop.create_task, self._run_coroutine(task, message))
         self._running.add(running)
         running.add_done_callback(self._running.discard)
 
-    async def _run_coroutine(self, task, word):
-        run, payload = word["run"], word.get("payload")
+    async def _run_coroutine(self, task, message):
+        run, payload = message["run"], message.get("payload")
         try:
-            result = await call_task(task, payload, AsyncHelpers(run, word["task"], word["job"], payload))
+            result = await call_task(task, payload, AsyncHelpers(run, message["task"], message["job"], payload))
             if isinstance(payload, list) and isinstance(result, (list, tuple)):
                 awaited = [settle(one) for one in result]
                 result = await asyncio.gather(*awaited)
@@ -688,12 +689,12 @@ class Host:
         self._succeed(run, payload, result)
 
     def _succeed(self, run, payload, result):
-        """Of a batch, an item has failed whose result is an exception."""
+        """An item of a batch has failed if its result is an exception."""
         if not isinstance(payload, list) or not isinstance(result, (list, tuple)):
             return self._end(run)
         if len(result) != len(payload):
             counts = f"{len(result)} results for {len(payload)} items"
-            log("warn", run, f"the task gave back {counts}, so all of them count as done")
+            log("warn", run, f"the task returned {counts}, so all items count as completed")
             return self._end(run)
         items = [
             {"index": index, "error": cut(message_of(one), LONGEST_ERROR)}
@@ -703,14 +704,14 @@ class Host:
         if not items:
             return self._end(run)
         self._forget(run)
-        say({"failed": run, "error": "some items of the batch failed", "items": items})
+        put_message({"failed": run, "error": "some items of the batch failed", "items": items})
 
     def _end(self, run, error=None):
         self._forget(run)
         if error is None:
             outgoing.put(run)
         else:
-            say({"failed": run, "error": error_text(error)})
+            put_message({"failed": run, "error": error_text(error)})
 
     def _forget(self, run):
         sys.stdout.end(run)
@@ -742,17 +743,17 @@ class Host:
         for signal in signals:
             signal.set()
         for run in dropped:
-            say({"failed": run, "error": "the run was given up before it began"})
+            put_message({"failed": run, "error": "the run was given up before it started"})
 
-    def ping(self, word):
-        """For a run that needs the loop, the loop answers: a coroutine that does not yield blocks all others."""
-        answer = {"pong": word["ping"]}
+    def ping(self, message):
+        """If the run needs the event loop, the loop answers: a coroutine that does not yield blocks all others."""
+        answer = {"pong": message["ping"]}
         with self._lock:
-            needs_loop = word.get("run") in self._coroutines
+            needs_loop = message.get("run") in self._coroutines
         if needs_loop:
-            self.loop.call_soon_threadsafe(say, answer)
+            self.loop.call_soon_threadsafe(put_message, answer)
         else:
-            say(answer)
+            put_message(answer)
 
     def soon(self, function, *arguments):
         self.loop.call_soon_threadsafe(self.loop.call_later, 0.1, function, *arguments)
@@ -763,41 +764,44 @@ class Host:
             number = self._next_call
             self._next_call += 1
             self._calls[number] = reply
-        say({"call": number, "add": add, "preserve_run_at": preserve_run_at})
+        put_message({"call": number, "add": add, "preserve_run_at": preserve_run_at})
         return reply
 
-    def reply(self, word):
+    def reply(self, message):
         with self._lock:
-            reply = self._calls.pop(word["reply"], None)
+            reply = self._calls.pop(message["reply"], None)
         if isinstance(reply, Reply):
-            reply.put(word)
+            reply.put(message)
         elif reply is not None:
-            reply.get_loop().call_soon_threadsafe(lambda: reply.done() or reply.set_result(word))
+            reply.get_loop().call_soon_threadsafe(lambda: reply.done() or reply.set_result(message))
 
     def refuse(self, line, error):
-        """A word that Python can't read: too deep, or a number of too many digits. Whoever waits for it is told so."""
-        begin = re.match(rb'\{"(run|reply)":(\d+),', line)
-        why = f"its JSON can't be read by Python: {message_of(error)}"
-        if begin is None:
-            log("error", None, f"the worker said what the host does not understand: {error_text(error)}")
-        elif begin[1] == b"run":
-            say({"failed": int(begin[2]), "error": f"the payload is refused: {why}"})
-        else:
-            self.reply({"reply": int(begin[2]), "error": f"the jobs were added, but the answer is refused: {why}"})
+        """Handles a message that Python can't parse: nested too deeply, or with a number of too many digits.
 
-    def hear(self, word):
-        if "ping" in word:
-            self.ping(word)
-        elif "run" in word:
-            self.run(word)
-        elif "reply" in word:
-            self.reply(word)
-        elif "abort" in word:
-            self.abort(word["abort"])
-        elif "hello" in word:
-            self.hello(word)
-        elif "worker" in word:
-            self.worker = word["worker"]
+        A run or a call that waits for the message gets an error.
+        """
+        begin = re.match(rb'\{"(run|reply)":(\d+),', line)
+        why = f"Python can't parse the JSON: {message_of(error)}"
+        if begin is None:
+            log("error", None, f"ignored an invalid message of the worker: {error_text(error)}")
+        elif begin[1] == b"run":
+            put_message({"failed": int(begin[2]), "error": f"the payload is invalid: {why}"})
+        else:
+            self.reply({"reply": int(begin[2]), "error": f"the jobs were added, but {why}"})
+
+    def handle(self, message):
+        if "ping" in message:
+            self.ping(message)
+        elif "run" in message:
+            self.run(message)
+        elif "reply" in message:
+            self.reply(message)
+        elif "abort" in message:
+            self.abort(message["abort"])
+        elif "hello" in message:
+            self.hello(message)
+        elif "worker" in message:
+            self.worker = message["worker"]
 
 
 async def settle(one):
@@ -813,17 +817,17 @@ def load_task(identifier, path):
     name = "atta_tasks." + identifier.replace("/", ".")
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
-    # Code that pickles or inspects a task's types looks for its module there.
+    # Code that pickles or inspects the types of a task needs its module in sys.modules.
     sys.modules[name] = module
     spec.loader.exec_module(module)
     task = getattr(module, "task", None)
     if not callable(task):
-        raise TypeError(f"{path} has no function task: def task(payload, helpers)")
+        raise TypeError(f"{path} has no function named task: def task(payload, helpers)")
     return task
 
 
 def is_coroutine_function(task):
-    """Also one in a decorator that uses functools.wraps."""
+    """Whether a task is a coroutine function, also if a decorator wraps it with functools.wraps."""
     known = [task, getattr(task, "__call__", None)]
     try:
         known.append(inspect.unwrap(task))
@@ -837,7 +841,7 @@ def call_task(task, payload, helpers):
 
 
 def takes_helpers(task):
-    """A task that does not want helpers may leave them out."""
+    """Whether a task accepts helpers: its second parameter is optional."""
     known = takes_helpers.known.get(task)
     if known is None:
         try:
@@ -856,10 +860,10 @@ def listen():
     with socket.makefile("rb", 1 << 16) as lines:
         for line in lines:
             try:
-                host.hear(json.loads(line))
+                host.handle(json.loads(line))
             except Exception as error:
                 host.refuse(line, error)
-    # The worker has gone, or has told this host to end, whatever the tasks do.
+    # The worker has ended, or has closed the socket to end this host. Running tasks are not waited for.
     os._exit(0)
 
 
@@ -869,6 +873,6 @@ sys.argv = ["atta-host"]
 loop = asyncio.new_event_loop()
 asyncio.set_event_loop(loop)
 host = Host(loop)
-threading.Thread(target=speak, name="speak", daemon=True).start()
+threading.Thread(target=send_messages, name="send_messages", daemon=True).start()
 threading.Thread(target=listen, name="listen", daemon=True).start()
 loop.run_forever()

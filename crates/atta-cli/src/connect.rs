@@ -22,8 +22,8 @@ pub(crate) fn settings(connection: &Connection) -> Result<ConnectionSettings, Fa
         Some(text) => ConnectionSettings::new(text)?,
         None => ConnectionSettings::from_environment()?.ok_or_else(|| {
             Failure::new("no database given").with_hint(
-                "use -c postgres://user@host/database, or set DATABASE_URL, or PGHOST and PGDATABASE; `atta dev` brings \
-                 one of its own, which other commands find while it runs in this folder",
+                "use -c postgres://user@host/database, or set DATABASE_URL, or PGHOST and PGDATABASE; `atta dev` has \
+                 its own database, which other commands in the same folder find while it runs",
             )
         })?,
     };

@@ -101,7 +101,7 @@ impl TasksFolder {
                 Ok(program) => program,
                 Err(failure) if settings.leaves_out => {
                     found.retain(|task| task.kind != Kind::Hosted(runtime.clone()));
-                    tracing::warn!("{}; they are left out", failure.with_hint_in_line());
+                    tracing::warn!("{}; their jobs are not claimed", failure.with_hint_in_line());
                     continue;
                 }
                 Err(failure) => return Err(failure),
@@ -194,7 +194,7 @@ impl TasksFolder {
             for host in &self.hosts {
                 let Some(back) = shutdown.run_until_cancelled(host.come_back()).await else { return Ok(()) };
                 back.map_err(|error| {
-                    Failure::new(error).with_hint("jobs of its tasks are left, and have lost no attempt")
+                    Failure::new(error).with_hint("jobs of its tasks were returned without losing an attempt")
                 })?;
             }
         }

@@ -8,7 +8,7 @@ struct Pager;
 
 impl Hooks for Pager {
     fn on_permanent_failure<'a>(&'a self, job: &'a Job, error: &'a str) -> HookFuture<'a> {
-        Box::pin(async move { println!("hook: {} failed for good: {error}", job.task_identifier()) })
+        Box::pin(async move { println!("hook: {} failed permanently: {error}", job.task_identifier()) })
     }
 }
 

@@ -6,7 +6,7 @@
 //! uses both. It does not depend on the running of jobs, and jobs run whatever happens in it.
 
 mod clock;
-mod fault;
+mod problem;
 mod fill;
 mod items;
 mod moment;
@@ -29,7 +29,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use clock::CronClock;
-pub use fault::{CrontabError, CrontabErrors};
 pub use fill::CrontabFill;
 pub use items::CronItems;
 pub use moment::CronDigest;
@@ -37,6 +36,7 @@ use moment::{Minute, Moment};
 use options::Options;
 pub use parse::parse_crontab;
 use pattern::Pattern;
+pub use problem::{CrontabError, CrontabErrors};
 pub use schedule::CronEvent;
 pub(crate) use schedule::run_schedule;
 
@@ -199,7 +199,7 @@ impl Cron {
     pub fn payload(mut self, payload: impl Serialize) -> Cron {
         (self.payload, self.payload_fault) = match serde_json::to_value(payload) {
             Ok(payload) => (Some(payload), None),
-            Err(error) => (None, Some(format!("its payload is no JSON: {error}"))),
+            Err(error) => (None, Some(format!("its payload can't be written as JSON: {error}"))),
         };
         self
     }
@@ -260,14 +260,14 @@ impl Cron {
     pub fn graphile_objections(&self) -> Vec<String> {
         let mut objections = match &self.when {
             When::Pattern(pattern) => pattern.objections(),
-            When::Function(_) => vec!["an own match function".to_owned()],
+            When::Function(_) => vec!["a custom match function".to_owned()],
         };
-        if parse::wrong_in_task(&self.task_identifier).is_some() {
+        if parse::invalid_in_task(&self.task_identifier).is_some() {
             objections.push(format!("the task {:?}", self.task_identifier));
         }
         objections.extend(self.options.objections());
         if self.payload.as_ref().is_some_and(|payload| !payload.is_object()) {
-            objections.push("a payload that is no object".to_owned());
+            objections.push("a payload that is not an object".to_owned());
         }
         objections
     }
@@ -276,13 +276,14 @@ impl Cron {
     pub(crate) fn check(&self) -> Result<()> {
         let task = &self.task_identifier;
         let checked = match &self.payload_fault {
-            Some(fault) => Err(fault.clone()),
+            Some(problem) => Err(problem.clone()),
             None if !(1..=128).contains(&task.chars().count()) || task.contains('\0') => {
                 Err("its task must have 1 to 128 characters and no NUL".to_owned())
             }
             None => self.options.check(),
         };
-        checked.map_err(|fault| Error::config(format!("invalid cron item {:?}: {fault}", self.identifier())))
+        checked
+            .map_err(|problem| Error::config(format!("invalid cron item {:?}: {problem}", self.identifier())))
     }
 
     fn matches_moment(&self, moment: &Moment) -> bool {
@@ -330,7 +331,7 @@ impl fmt::Display for Cron {
         match &self.when {
             When::Pattern(pattern) => write!(f, "{pattern} {}{}", self.task_identifier, self.options)?,
             When::Function(_) => {
-                write!(f, "# (own match function) {}{}", self.task_identifier, self.options)?
+                write!(f, "# (custom match function) {}{}", self.task_identifier, self.options)?
             }
         }
         match &self.payload {

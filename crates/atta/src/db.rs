@@ -52,11 +52,11 @@ impl Schema {
         let wrong = if name.is_empty() {
             "it is empty".to_owned()
         } else if name.len() > 63 {
-            format!("it has {} bytes, and PostgreSQL allows 63", name.len())
+            format!("it has {} bytes, but PostgreSQL allows at most 63", name.len())
         } else if name.contains('\0') {
             "it contains a NUL character".to_owned()
         } else if name.starts_with("pg_") {
-            "PostgreSQL keeps names that start with pg_ for itself".to_owned()
+            "names that start with pg_ are reserved by PostgreSQL".to_owned()
         } else {
             return Ok(Schema { name });
         };

@@ -89,12 +89,12 @@ pub(crate) async fn migrate_with(
         };
         if is_locked_out(&error) {
             if began.elapsed() > LOCK_PATIENCE {
-                return Err(error.with_hint("end the transactions that keep tables of the schema locked"));
+                return Err(error.with_hint("end the transactions that hold locks on tables of the schema"));
             }
             if !std::mem::replace(&mut is_waiting, true) {
                 tracing::warn!(
                     schema = schema.name(),
-                    "a transaction keeps tables of the schema locked: the migration waits for it"
+                    "the migration is waiting for a transaction that holds locks on tables of the schema"
                 );
             }
             tokio::time::sleep(LOCK_PAUSE).await;

@@ -38,7 +38,7 @@ pub(crate) async fn recover(shared: &Shared) -> bool {
             is_new
         }
         Err(error) => {
-            tracing::warn!(%error, "could not recover the jobs of dead workers, trying again");
+            tracing::warn!(%error, "could not recover the jobs of dead workers; retrying");
             // The reply may have been lost after the commit.
             error.may_have_happened()
         }

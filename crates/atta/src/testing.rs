@@ -95,14 +95,14 @@ pub async fn jobs_of(utils: &WorkerUtils, task_identifier: &str) -> Result<Vec<J
 /// The one job of a task that is in the database. Panics if there is none, or more than one.
 pub async fn assert_added(utils: &WorkerUtils, task_identifier: &str) -> Job {
     let mut jobs = jobs_of(utils, task_identifier).await.expect("the jobs can be listed");
-    assert_eq!(jobs.len(), 1, "one job of task {task_identifier} was expected, and there are {}", jobs.len());
+    assert_eq!(jobs.len(), 1, "expected one job of task {task_identifier}, found {}", jobs.len());
     jobs.remove(0)
 }
 
 /// Panics if there is a job of this task in the database.
 pub async fn assert_not_added(utils: &WorkerUtils, task_identifier: &str) {
     let jobs = jobs_of(utils, task_identifier).await.expect("the jobs can be listed");
-    assert!(jobs.is_empty(), "no job of task {task_identifier} was expected, and there are {}", jobs.len());
+    assert!(jobs.is_empty(), "expected no job of task {task_identifier}, found {}", jobs.len());
 }
 
 /// Deletes the jobs of a queue as if they had succeeded, and returns them. Running jobs are skipped.

@@ -125,12 +125,12 @@ impl Worker {
                 // The current run is about to end, and no other run starts.
                 true => Ok(()),
                 false => Err(Error::config(format!("worker {} is already running", self.shared.worker_id))
-                    .with_hint("for more jobs at a time, set concurrency, or make another worker")),
+                    .with_hint("to run more jobs at a time, increase concurrency or create another worker")),
             };
         };
         if mode == Mode::UntilEmpty && self.has_nothing_to_do().await {
-            tell_start(&self.shared, &self.plan);
-            tell_end(&self.shared);
+            report_start(&self.shared, &self.plan);
+            report_end(&self.shared);
             return Ok(());
         }
         let run = Run { plan: self.plan.clone(), shared: self.shared.clone(), mode, app: Handle::current() };
@@ -142,7 +142,9 @@ impl Worker {
         };
         let ended = self.core.spawn(run).await;
         aborts.disarm();
-        ended.unwrap_or_else(|error| Err(Error::config(format!("the worker's thread panicked: {error}"))))
+        ended.unwrap_or_else(|error| {
+            Err(Error::config(format!("running the worker: its thread panicked: {error}")))
+        })
     }
 
     /// Whether no job is due. Then the run needs no connections of its own and no registration. If this query fails,
@@ -183,7 +185,7 @@ impl AbortOnDrop<'_> {
 impl Drop for AbortOnDrop<'_> {
     fn drop(&mut self) {
         if self.is_armed {
-            shutdown::abort(self.shared, "the future of the worker's run was dropped");
+            shutdown::abort(self.shared, "running the worker: the future of run was dropped");
         }
     }
 }
@@ -207,11 +209,11 @@ impl Run {
             () = shared.stop.cancelled() => {
                 // The worker may be registered. If the database does not answer, do not wait longer for it.
                 let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
-                tell_end(shared);
+                report_end(shared);
                 return Ok(());
             }
         }
-        tell_start(shared, &self.plan);
+        report_start(shared, &self.plan);
 
         let (wake_sender, wakes) = mpsc::channel(WAKES_AHEAD);
         let look = Arc::new(Notify::new());
@@ -255,7 +257,7 @@ impl Run {
             };
             heartbeats.deregister().await;
         }
-        tell_end(shared);
+        report_end(shared);
         ended
     }
 
@@ -283,7 +285,7 @@ impl Run {
     }
 }
 
-fn tell_start(shared: &Shared, plan: &Plan) {
+fn report_start(shared: &Shared, plan: &Plan) {
     let worker = &*shared.worker_id;
     tracing::info!(
         worker,
@@ -298,7 +300,7 @@ fn tell_start(shared: &Shared, plan: &Plan) {
     shared.events.send(|| WorkerEvent::Started { worker_id: shared.worker_id.clone() });
 }
 
-fn tell_end(shared: &Shared) {
+fn report_end(shared: &Shared) {
     tracing::info!(worker = &*shared.worker_id, "worker stopped");
     shared.events.send(|| WorkerEvent::Stopped);
 }

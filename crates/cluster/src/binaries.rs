@@ -1,4 +1,4 @@
-//! Where PostgreSQL's programs are on this machine.
+//! Finds PostgreSQL's programs on this machine.
 
 use std::env;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::Error;
 
-/// A folder with `initdb`, `pg_ctl` and `postgres` in it.
+/// A folder that contains `initdb`, `pg_ctl` and `postgres`.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     folder: PathBuf,
@@ -23,7 +23,8 @@ impl Binaries {
         Err(Error::text(format!("no initdb, pg_ctl and postgres in {}", folder.display())))
     }
 
-    /// The newest binaries that the machine has: Debian's and Red Hat's places first, then `PATH`, then Homebrew's.
+    /// The newest binaries on the machine: in the folders of Debian and Red Hat, then on the `PATH`, then those of
+    /// Homebrew.
     pub fn find() -> Result<Binaries, Error> {
         let from_path = || env::var_os("PATH").map(|path| env::split_paths(&path).collect::<Vec<_>>());
         newest(&versioned("/usr/lib/postgresql", ""))
@@ -40,7 +41,7 @@ impl Binaries {
             })
     }
 
-    /// Those of one major version: a cluster that `15` made is no use to `16`.
+    /// The binaries of one major version: a cluster that version 15 created can't be used by version 16.
     pub fn find_version(major: u32) -> Option<Binaries> {
         let places = [
             ("/usr/lib/postgresql", ""),
@@ -56,7 +57,7 @@ impl Binaries {
             .or_else(|| Binaries::find().ok().filter(|found| found.major_version() == Some(major)))
     }
 
-    /// The major version, as the programs themselves say.
+    /// The major version, as reported by the programs.
     pub fn major_version(&self) -> Option<u32> {
         let said = self.command("postgres").arg("--version").output().ok()?;
         let text = String::from_utf8(said.stdout).ok()?;
@@ -69,7 +70,7 @@ impl Binaries {
         &self.folder
     }
 
-    /// A command for one of the programs, say `psql`.
+    /// A command for one of the programs, for example `psql`.
     pub fn command(&self, program: &str) -> Command {
         Command::new(self.folder.join(program))
     }
@@ -96,7 +97,7 @@ fn newest(candidates: &[(u32, PathBuf)]) -> Option<PathBuf> {
     candidates.iter().filter(|(_, folder)| is_complete(folder)).max().map(|(_, folder)| folder.clone())
 }
 
-/// A folder of `PATH` may hold mere links; PostgreSQL finds its own files beside the real program.
+/// A folder on the `PATH` may contain only links; PostgreSQL finds its own files next to the real program.
 fn real_folder(folder: PathBuf) -> Option<PathBuf> {
     let program = fs::canonicalize(folder.join("initdb")).ok()?;
     let folder = program.parent()?;

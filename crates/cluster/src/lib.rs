@@ -1,11 +1,12 @@
-//! A private PostgreSQL cluster in a folder of its own, from the binaries that the machine already has.
+//! A private PostgreSQL cluster in a folder, made by the binaries that are installed on the machine.
 //!
-//! For `atta dev`, the demo and the tests: nothing here listens beyond loopback, and nothing touches a cluster
-//! that it did not make. PostgreSQL refuses to run as root, so from root it is started under another user.
+//! It is used by `atta dev`, the demo and the tests. It listens only on loopback, and never touches a cluster that it
+//! did not create. PostgreSQL refuses to run as root, so root starts it as another user.
 //!
-//! States of a cluster's folder: absent, made (`initdb` is done), running (a postmaster owns it). [`Cluster::start`]
-//! takes any of them to running; [`Cluster::stop`] goes back to made. A temporary cluster has a guard besides: a
-//! process that waits for us to end, however we end, and then stops the cluster and removes the folder.
+//! A cluster's folder is in one of three states: absent, created (`initdb` is done), or running (a postmaster owns it).
+//! [`Cluster::start`] leads from any of them to running, [`Cluster::stop`] back to created. A temporary cluster also
+//! has a guard: a process that waits until this process has ended for any reason, and then stops the cluster and
+//! removes the folder.
 
 mod binaries;
 mod postmaster;
@@ -35,13 +36,13 @@ pub struct Cluster {
     port: u16,
     /// The server's options, kept for its next start.
     options: String,
-    /// Without one, everybody on this machine may connect.
+    /// Without a password, everybody on this machine may connect.
     password: Option<String>,
     user: Option<ServerUser>,
     guard: Option<Guard>,
 }
 
-/// Settings of a server whose data nobody will miss.
+/// Settings of a server whose data may be lost.
 const THROW_AWAY: &[&str] = &[
     "fsync=off",
     "full_page_writes=off",
@@ -59,26 +60,26 @@ read -r _
 rm -rf -- "$2"
 "#;
 
-/// A cluster that stays.
+/// Options of a cluster that is kept.
 #[derive(Clone, Debug)]
 pub struct Kept<'a> {
-    /// The port that it had before, to be had again if it is free.
+    /// The port of the last run, which is used again if it is free.
     pub port: Option<u16>,
-    /// The password of the superuser: other users of the machine can reach the port as well.
+    /// The password of the superuser, which is needed because other users of the machine can reach the port as well.
     pub password: &'a str,
     /// Settings of the server, in the form `name=value`.
     pub settings: &'a [&'a str],
 }
 
 impl Cluster {
-    /// Starts a cluster for the life of this process: in the folder for temporary files, with `fsync` off, removed
-    /// when this process ends, be it by a panic or by a signal.
+    /// Starts a cluster for the lifetime of this process: in the folder for temporary files, with `fsync` off. It is
+    /// removed when this process ends, also by a panic or a signal.
     pub fn temporary(binaries: &Binaries) -> Result<Cluster, Error> {
         Cluster::temporary_with(binaries, &[], &[])
     }
 
-    /// [`Cluster::temporary`] with server settings of its own (`name=value`), and files that are put into the folder of
-    /// the data before it starts: their names and texts. Only the server may read them.
+    /// [`Cluster::temporary`] with additional server settings (`name=value`), and with files, given by names and texts,
+    /// that are written into the data folder before the start. Only the server may read them.
     pub fn temporary_with(
         binaries: &Binaries,
         settings: &[&str],
@@ -99,7 +100,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts a cluster whose data stay in `folder`, making it first if there is none.
+    /// Starts a cluster whose data are kept in `folder`, and creates it first if necessary.
     ///
     /// `settings` are server settings in the form `name=value`.
     pub fn start(binaries: &Binaries, folder: &Path, settings: &[&str]) -> Result<Cluster, Error> {
@@ -108,7 +109,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The same for a cluster that people use for long. Remains of one that ended in a bad way are no hindrance.
+    /// The same for a cluster that people use for a long time. Files that a crash left do not prevent the start.
     pub fn keep(binaries: &Binaries, folder: &Path, kept: &Kept<'_>) -> Result<Cluster, Error> {
         let mut cluster = Cluster::made(binaries, folder, Some(kept.password))?;
         Postmaster::forget_dead(&cluster.data());
@@ -116,7 +117,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster in `folder`, if it runs, whoever started it.
+    /// The cluster in `folder`, if it is running, whoever started it.
     pub fn running(
         binaries: &Binaries,
         folder: &Path,
@@ -128,7 +129,7 @@ impl Cluster {
         Ok(Some(cluster))
     }
 
-    /// Stops the server; open transactions are rolled back, and committed data are safe.
+    /// Stops the server. Open transactions are rolled back, committed data are safe.
     pub fn stop(mut self) -> Result<(), Error> {
         if let Some(mut guard) = self.guard.take() {
             let waited = guard.finish();
@@ -137,7 +138,7 @@ impl Cluster {
         self.run(self.pg_ctl().args(["stop", "-w", "-m", "fast"]), "stopping PostgreSQL")
     }
 
-    /// Ends the server as a crash would, without a word to its clients, and starts it again on the same port.
+    /// Ends the server as a crash would, without notifying its clients, and starts it again on the same port.
     pub fn crash_and_restart(&self) -> Result<(), Error> {
         self.run(self.pg_ctl().args(["stop", "-w", "-m", "immediate"]), "crashing PostgreSQL")?;
         self.run(&mut self.start_command(), "starting PostgreSQL")
@@ -146,12 +147,12 @@ impl Cluster {
     /// Ends the server and all its processes by `kill -9`.
     pub fn kill(&self) -> Result<(), Error> {
         let postmaster = Postmaster::alive(&self.data())
-            .ok_or_else(|| Error::text(format!("no server runs on {}", self.folder.display())))?;
+            .ok_or_else(|| Error::text(format!("no server is running in {}", self.folder.display())))?;
         postmaster.kill().map_err(|error| Error::new("killing PostgreSQL".into(), error))
     }
 
-    /// Starts a server that has ended again, on the same port. One that was killed has left its file, and perhaps its
-    /// number to a process that nobody has waited for yet; and its port may be another's for a moment.
+    /// Starts a server again that has ended, on the same port. A killed server leaves its pid file, whose number may
+    /// belong to a process that is not reaped yet, and its port may be in use for a moment.
     pub fn start_again(&self) -> Result<(), Error> {
         let mut tries = 0;
         loop {
@@ -192,7 +193,7 @@ impl Cluster {
         &self.folder
     }
 
-    /// Where the binaries come from.
+    /// The binaries of this cluster.
     pub fn binaries(&self) -> &Binaries {
         &self.binaries
     }
@@ -241,24 +242,24 @@ impl Cluster {
         if mark.exists() {
             return Ok(cluster);
         }
-        let context = || format!("making the folder {}", folder.display());
+        let context = || format!("creating the folder {}", folder.display());
         fs::create_dir_all(folder).map_err(|error| Error::new(context(), error))?;
         if let Some(user) = &cluster.user {
             user.give(folder).map_err(|error| Error::new(context(), error))?;
         }
         if cluster.data().exists() {
-            // Somebody was ended while making it.
+            // The creation was interrupted.
             fs::remove_dir_all(cluster.data()).map_err(|error| Error::new(context(), error))?;
         }
         let mut initdb = cluster.command("initdb");
         initdb.args(["--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]);
         initdb.arg(cluster.data());
         match password {
-            None => cluster.run(initdb.arg("--auth=trust"), "making the cluster")?,
+            None => cluster.run(initdb.arg("--auth=trust"), "creating the cluster")?,
             Some(password) => {
                 let file = cluster.write_secret(password)?;
                 initdb.arg("--auth=scram-sha-256").arg("--pwfile").arg(&file);
-                let made = cluster.run(&mut initdb, "making the cluster");
+                let made = cluster.run(&mut initdb, "creating the cluster");
                 fs::remove_file(&file).map_err(|error| Error::new(context(), error))?;
                 made?;
             }
@@ -287,11 +288,11 @@ impl Cluster {
         Ok(file)
     }
 
-    /// A free port is only free until somebody else takes it, so a lost race is tried again.
+    /// Another program may take a free port at any moment, so a lost race is repeated.
     fn launch(&mut self, settings: &[&str], wanted: Option<u16>) -> Result<(), Error> {
         let mut tries = 0;
         let mut wanted = wanted.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
-        // A folder of the user's own may be too deep for a socket, and have any name.
+        // The path of a user's folder may be too long for a socket, and may have any name.
         let sockets = if self.password.is_some() { String::new() } else { self.folder.display().to_string() };
         loop {
             self.port = match wanted.take() {
@@ -320,7 +321,7 @@ impl Cluster {
         }
     }
 
-    /// Writes a file of the server's.
+    /// Writes a file into the server's data folder.
     fn put(&self, name: &str, text: &str) -> Result<(), Error> {
         let path = self.data().join(name);
         let write = || {
@@ -352,13 +353,14 @@ impl Cluster {
         if let Some(user) = &self.user {
             user.become_in(&mut command);
         }
-        // The server's user may not be allowed to enter our own working directory.
+        // The server's user may not be allowed to enter our working directory.
         command.current_dir(&self.folder);
         command
     }
 
     fn run(&self, command: &mut Command, doing: &str) -> Result<(), Error> {
-        // A daemon that inherits our pipes would keep `output` waiting for ever: pg_ctl's server writes to its log.
+        // A daemon that inherits our pipes would make `output` wait forever; the server of pg_ctl writes to its log
+        // instead.
         let Output { status, stdout, stderr } =
             command.output().map_err(|error| Error::new(doing.to_owned(), error))?;
         if status.success() {
@@ -369,7 +371,7 @@ impl Cluster {
     }
 }
 
-/// What went wrong with a private cluster, and while doing what.
+/// An error of a private cluster, and what was being done.
 #[derive(Debug)]
 pub struct Error {
     context: String,
@@ -401,7 +403,7 @@ fn free_port() -> Result<u16, Error> {
     TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
-        .map_err(|error| Error::new("looking for a free port".into(), error))
+        .map_err(|error| Error::new("finding a free port".into(), error))
 }
 
 fn temporary_folder() -> PathBuf {

@@ -1,4 +1,4 @@
-//! The process that owns a cluster's folder, as its file `postmaster.pid` tells it.
+//! The process that owns a cluster's folder, according to its file `postmaster.pid`.
 
 use std::fs;
 use std::io;
@@ -14,25 +14,26 @@ pub(crate) struct Postmaster {
 }
 
 impl Postmaster {
-    /// The one that runs on this folder of data.
+    /// The postmaster that runs in this data folder.
     pub(crate) fn alive(data: &Path) -> Option<Postmaster> {
         let postmaster = Postmaster::parse(&fs::read_to_string(data.join("postmaster.pid")).ok()?)?;
         postmaster.is_on(data).then_some(postmaster)
     }
 
-    /// Removes the file of one that has died. PostgreSQL takes any process of that number for it: after a crash of the
-    /// machine, or in a new container, another process soon has the number.
+    /// Removes the pid file of a dead postmaster. PostgreSQL assumes that any process with that number is the
+    /// postmaster: after a crash of the machine, or in a new container, another process may have the number.
     pub(crate) fn forget_dead(data: &Path) {
         let file = data.join("postmaster.pid");
         let Ok(text) = fs::read_to_string(&file) else { return };
         if Postmaster::parse(&text).is_none_or(|postmaster| !postmaster.is_on(data)) {
-            // If it stays, PostgreSQL says so itself.
+            // If the file stays, PostgreSQL reports an error itself.
             let _ = fs::remove_file(file);
         }
     }
 
-    /// Ends it and its children, and waits until they are gone: the next server wants their memory free. The children
-    /// are asked for first, since they lose their parent with it, and it stands still meanwhile, so that it has no more.
+    /// Kills the postmaster and its children, and waits until they are gone, because the next server needs their shared
+    /// memory to be free. The children are listed first, since they lose their parent when it ends; the postmaster is
+    /// stopped meanwhile, so that it starts no more of them.
     pub(crate) fn kill(&self) -> io::Result<()> {
         let script = r#"
 kill -STOP "$1"
@@ -48,14 +49,14 @@ done
         while shell.try_wait()?.is_none() {
             if start.elapsed() > Duration::from_secs(30) {
                 shell.kill()?;
-                return Err(io::Error::other("its processes do not end"));
+                return Err(io::Error::other("its processes did not end"));
             }
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())
     }
 
-    /// Lines: process, folder, time of start, port, and more.
+    /// The lines of the file: process, folder, start time, port, and more.
     fn parse(text: &str) -> Option<Postmaster> {
         let mut lines = text.lines();
         let pid = lines.next()?.trim().parse().ok()?;
@@ -69,7 +70,7 @@ done
     }
 }
 
-/// The words with which a process was started, where it lives.
+/// The command line of a process, where the system provides it.
 fn command_line(pid: u32) -> Option<String> {
     if Path::new("/proc/self/cmdline").exists() {
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;

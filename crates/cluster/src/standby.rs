@@ -1,16 +1,16 @@
-//! A second server that follows the first, to be promoted when that is gone.
+//! A second server that replicates the first, and can be promoted when the first is gone.
 
 use std::fs;
 
 use crate::{Cluster, Error, THROW_AWAY, temporary_folder};
 
 impl Cluster {
-    /// Starts a temporary cluster that streams from this one, which must accept replication as a fresh cluster does.
-    /// As a receiver of the primary's it is called `standby`.
+    /// Starts a temporary cluster that streams from this one, which must accept replication as a new cluster does. Its
+    /// application name on the primary is `standby`.
     pub fn standby(&self, settings: &[&str]) -> Result<Cluster, Error> {
         let folder = temporary_folder();
         let mut standby = Cluster::unmade(&self.binaries, &folder, None)?;
-        let context = || format!("making the folder {}", folder.display());
+        let context = || format!("creating the folder {}", folder.display());
         fs::create_dir_all(&folder).map_err(|error| Error::new(context(), error))?;
         if let Some(user) = &standby.user {
             user.give(&folder).map_err(|error| Error::new(context(), error))?;
@@ -24,7 +24,7 @@ impl Cluster {
         Ok(standby)
     }
 
-    /// Makes a standby a primary, and waits until it is one.
+    /// Promotes a standby, and waits until it is a primary.
     pub fn promote(&self) -> Result<(), Error> {
         self.run(self.pg_ctl().args(["promote", "-w"]), "promoting the standby")
     }

@@ -17,11 +17,11 @@ pub(crate) struct ServerUser {
 }
 
 impl ServerUser {
-    /// The user to become, or nothing when we are not root and may run the server ourselves.
+    /// The user for the server, or none if we are not root and can run the server ourselves.
     pub(crate) fn needed() -> Result<Option<ServerUser>, Error> {
         let me = fs::metadata("/proc/self")
             .or_else(|_| fs::metadata(std::env::temp_dir()))
-            .map_err(|error| Error::new("finding out which user we are".into(), error))?
+            .map_err(|error| Error::new("finding the current user".into(), error))?
             .uid();
         if me != 0 {
             return Ok(None);
@@ -41,18 +41,18 @@ impl ServerUser {
         Some(ServerUser { uid, gid })
     }
 
-    /// Makes the folder this user's.
+    /// Makes this user the owner of the folder.
     pub(crate) fn give(&self, folder: &Path) -> io::Result<()> {
         chown(folder, Some(self.uid), Some(self.gid))
     }
 
-    /// Has the command run as this user.
+    /// Runs the command as this user.
     pub(crate) fn become_in(&self, command: &mut Command) {
         command.uid(self.uid).gid(self.gid);
     }
 }
 
-/// Has a command run as the user that a server of ours would run as: PostgreSQL and what starts it refuse to be root.
+/// Runs a command as the user of our servers: PostgreSQL and the programs that start it refuse to run as root.
 pub fn run_unprivileged(command: &mut Command) -> Result<(), Error> {
     if let Some(user) = ServerUser::needed()? {
         user.become_in(command);
@@ -60,17 +60,17 @@ pub fn run_unprivileged(command: &mut Command) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a file or a folder that user's.
+/// Makes the server's user the owner of a file or a folder.
 pub fn give_to_server(path: &Path) -> Result<(), Error> {
     let Some(user) = ServerUser::needed()? else { return Ok(()) };
-    user.give(path).map_err(|error| Error::new(format!("giving away {}", path.display()), error))
+    user.give(path).map_err(|error| Error::new(format!("changing the owner of {}", path.display()), error))
 }
 
-/// Whether the server can get to a folder there: from root it runs as another user, who may not enter every folder.
+/// Whether the server can reach a folder: if root starts it, it runs as another user, who may not enter every folder.
 pub fn can_reach(folder: &Path) -> Result<bool, Error> {
     let Some(user) = ServerUser::needed()? else { return Ok(true) };
     let folder = fs::canonicalize(folder)
-        .map_err(|error| Error::new(format!("looking at {}", folder.display()), error))?;
+        .map_err(|error| Error::new(format!("reading the owner of {}", folder.display()), error))?;
     let may_enter = |place: &Path| {
         fs::metadata(place).is_ok_and(|place| {
             let mode = place.mode();

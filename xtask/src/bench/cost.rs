@@ -107,7 +107,7 @@ fn one_turn(server: &Server, case: Case, setting: &str, workers: usize, round: u
     let seen = numbers(&output(&mut command)?)?;
     let number = |key: &str| {
         let found = seen.iter().find(|(one, _)| one == key).map(|(_, value)| *value);
-        found.ok_or_else(|| format!("the harness printed no {key}"))
+        found.ok_or_else(|| format!("the output of the harness has no {key}"))
     };
     let (cpu_ms, rate, add_ms) = (number("cpu_ms")?, number("rate")?, number("add_ms")?);
     Ok(Turn { case, workers, round, cpu_ms, rate, add_ms })

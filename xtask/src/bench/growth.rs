@@ -105,7 +105,7 @@ fn drain(server: &Server, case: Case) -> Result<f64> {
     let database = if case.table == Table::Backlog { BACKLOG } else { DATABASE };
     let printed = run(server, database, case.setting, &["part", &case.jobs.to_string()])?;
     let seconds = numbers(&printed)?.into_iter().find(|(key, _)| key == "seconds");
-    let (_, seconds) = seconds.ok_or_else(|| format!("the harness printed {printed:?}"))?;
+    let (_, seconds) = seconds.ok_or_else(|| format!("unexpected output of the harness: {printed:?}"))?;
     Ok(case.jobs as f64 / seconds)
 }
 

@@ -73,23 +73,23 @@ enum Bar {
     AtMost(f64),
 }
 
-const UNSAID: &str = "\
-## What the numbers do not say
+const LIMITS: &str = "\
+## Limits of these numbers
 
-- The jobs do nothing. A job that talks to the world takes milliseconds, and then every contender is as fast as its
-  slots allow: the drain shows what the queue itself costs, not what an application gains.
-- Server and workers share one machine and its cores, and talk over loopback. With a network between them round trips
-  weigh more, which favours those who claim and complete many jobs at a time.
-- The disk decides what a commit costs, and with it the latency and the lateness: compare within this file only.
-- A held claim lasts as long as a short transaction. Slow jobs are claimed durably: their speed is that of `atta_durable`.
-  So are jobs in queues, which run one after the other besides; the last line of Growth has theirs.
-- The table is filled by plain SQL just before, so its statistics are fresh and it has no dead rows at the start.
-  What comes of a backlog of millions, of stuck jobs at the head and of a pinned xmin is under Growth.
-- River keeps completed jobs, the others delete them. graphile-worker needs four processes for its best, and its
-  memory is not measured. Start-up is not counted for anyone, but for Node's workers the first check of the schema is.
-- The ceiling runs no jobs and fetches their identifiers only.
-- Latency is that of one job at a time on an idle worker, lateness that of a hundred jobs that fall due within some tenths
-  of a second, with nobody adding meanwhile.
+- The jobs do nothing. A real job takes milliseconds or more, and then every contender is as fast as its slots allow. The
+  drain shows the cost of the queue itself, not the gain for an application.
+- The server and the workers share one machine and its cores, and communicate over loopback. With a network between them,
+  round trips cost more, which favours workers that claim and complete many jobs at a time.
+- The disk determines the cost of a commit, and so the latency and the lateness. Compare only numbers of this file.
+- A held claim is as short as a short transaction. Slow jobs are claimed durably, at the speed of `atta_durable`. So are jobs
+  in queues, which also run one after the other; the last line of Growth has their speed.
+- The table is filled by plain SQL just before each turn, so its statistics are fresh and it has no dead rows at the start.
+  The part Growth shows a backlog of millions of jobs, stuck jobs at the head, and a pinned xmin.
+- River keeps completed jobs, the others delete them. graphile-worker needs four processes for its best result, and its
+  memory is not measured. Start-up is not counted, except for the first check of the schema by Node's workers.
+- The ceiling runs no jobs and fetches only their identifiers.
+- Latency is measured with one job at a time on an idle worker; lateness with a hundred jobs that become due within some
+  tenths of a second, while none are added.
 ";
 
 pub(super) fn write(
@@ -102,7 +102,7 @@ pub(super) fn write(
 ) -> String {
     let Options { jobs, rounds, .. } = options;
     let mut text = format!(
-        "# Results\n\nMade by `cargo xtask bench`: {jobs} jobs a drain and a call that adds, medians of {rounds} rounds in turns\n(riverqueue adds a tenth of that in its call).\n\n\
+        "# Results\n\nMade by `cargo xtask bench`: {jobs} jobs per drain and per bulk add, medians of {rounds} rounds in turns\n(riverqueue adds a tenth of that in its bulk add).\n\n\
          ## Machine\n\n{}\n- {postgres}: fsync and synchronous_commit on, 256 MB of shared buffers\n",
         machine()
     );
@@ -117,7 +117,7 @@ pub(super) fn write(
     text += &bars(contenders, samples);
     text += &growing(growth);
     text += &cost::report(cost);
-    text + "\n" + UNSAID
+    text + "\n" + LIMITS
 }
 
 /// The drain rate on tables that are not plain, as a fraction of the rate on a plain one.
@@ -126,7 +126,7 @@ fn growing(growth: &[(Case, Vec<Turn>)]) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "\n## Growth\n\natta alone, held claims, 24 slots, until 100,000 jobs have run or as many as are named; each turn right after one on a plain table.\n\n\
+        "\n## Growth\n\natta alone, held claims, 24 slots, until 100,000 jobs have run, or as many as the case names; each turn right after one on a plain table.\n\n\
          | | jobs/s | plain, jobs/s | of the plain rate | round by round | bar | |\n|---|--:|--:|--:|---|--:|---|\n",
     );
     for (case, turns) in growth {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_told_by_the_turns_side_by_side() {
+    fn growth_is_computed_from_adjacent_turns() {
         let case = CASES[0];
         let turns = [(200.0, 100.0), (100.0, 90.0), (50.0, 50.0)].map(|(plain, rate)| Turn { plain, rate });
         let text = growing(&[(case, turns.into())]);

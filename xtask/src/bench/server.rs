@@ -83,7 +83,7 @@ impl Server {
         }
         let rate =
             printed.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
-        let rate: f64 = rate.ok_or_else(|| format!("pgbench printed {printed:?}"))?;
+        let rate: f64 = rate.ok_or_else(|| format!("unexpected output of pgbench: {printed:?}"))?;
         Ok((2 * transactions) as f64 / rate)
     }
 

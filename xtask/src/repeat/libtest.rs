@@ -139,7 +139,7 @@ test result: FAILED. 1 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn a_binary_that_crashed_names_what_it_can() {
+    fn a_binary_that_crashed_reports_the_known_failures() {
         let cut = "running 2 tests\ntest a::breaks ... FAILED\ntest b::aborts ... ";
         assert_eq!(failures(cut, false), ["a::breaks"]);
         assert_eq!(failures("running 1 test\n", false), [WHOLE_BINARY]);

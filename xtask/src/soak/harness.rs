@@ -44,7 +44,7 @@ impl Harness {
                 .map_err(|error| format!("asking the {}: {error}", self.name))?;
         }
         if answer.is_empty() {
-            return Err(format!("the {} has ended; above is what it said", self.name));
+            return Err(format!("the {} has ended; its output is above", self.name));
         }
         numbers(&answer)
     }
@@ -55,7 +55,7 @@ impl Harness {
         let status =
             self.process.wait().map_err(|error| format!("waiting for the {}: {error}", self.name))?;
         if !status.success() {
-            return Err(format!("the {} did not end well: {status}", self.name));
+            return Err(format!("the {} failed: {status}", self.name));
         }
         Ok(())
     }

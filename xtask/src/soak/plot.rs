@@ -96,7 +96,7 @@ fn title(series: &Series) -> String {
     let time =
         if minutes >= 10.0 { format!("{minutes:.0} minutes") } else { format!("{minutes:.1} minutes") };
     match series.note("rate").and_then(|rate| rate.parse().ok()) {
-        Some(rate) => format!("{time} at {} jobs a second", grouped(rate)),
+        Some(rate) => format!("{time} at {} jobs per second", grouped(rate)),
         None => time,
     }
 }
@@ -107,7 +107,7 @@ fn about(series: &Series) -> String {
     let mut parts = Vec::new();
     parts.extend(number("full_speed").map(|full| format!("half of the full speed, {full} jobs/s")));
     parts.extend(series.note("server").map(str::to_owned));
-    parts.extend(number("cores").map(|cores| format!("{cores} cores for server, worker and adder")));
+    parts.extend(number("cores").map(|cores| format!("{cores} cores for server, worker and producer")));
     parts.extend(match (number("completed"), series.note("left")) {
         (Some(completed), Some("0")) => Some(format!("{completed} jobs completed, none left")),
         (Some(completed), Some(left)) => Some(format!("{completed} jobs completed, {left} left")),

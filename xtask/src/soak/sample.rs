@@ -48,7 +48,7 @@ pub(super) struct Sampler<'a> {
     server: &'a Server,
     database: &'static str,
     worker: Harness,
-    adder: Harness,
+    producer: Harness,
     began: Instant,
     last: Counts,
 }
@@ -58,15 +58,15 @@ impl<'a> Sampler<'a> {
         server: &'a Server,
         database: &'static str,
         worker: Harness,
-        adder: Harness,
+        producer: Harness,
     ) -> Result<Sampler<'a>> {
         let began = Instant::now();
         let last = Counts { at: began, asked: 0.0, completed: 0.0, cpu_seconds: cpu_seconds(worker.id()) };
-        Ok(Sampler { server, database, worker, adder, began, last })
+        Ok(Sampler { server, database, worker, producer, began, last })
     }
 
     pub(super) fn take(&mut self) -> Result<Sample> {
-        let (ran, added) = (self.worker.ask("")?, self.adder.ask("")?);
+        let (ran, added) = (self.worker.ask("")?, self.producer.ask("")?);
         let now = Counts {
             at: Instant::now(),
             asked: value(&added, "asked"),
@@ -91,7 +91,7 @@ impl<'a> Sampler<'a> {
 
     /// How many jobs were passed to be added, and how many rows resulted.
     pub(super) fn stop_adding(&mut self) -> Result<(f64, f64)> {
-        let added = self.adder.ask("stop")?;
+        let added = self.producer.ask("stop")?;
         Ok((value(&added, "asked"), value(&added, "rows")))
     }
 
@@ -101,7 +101,7 @@ impl<'a> Sampler<'a> {
 
     /// Ends both processes, and returns how many jobs are left in the table.
     pub(super) fn end(self) -> Result<String> {
-        self.adder.end()?;
+        self.producer.end()?;
         self.worker.end()?;
         self.server.psql(self.database, &["-c", "select count(*) from graphile_worker._private_jobs"])
     }
@@ -114,7 +114,7 @@ impl<'a> Sampler<'a> {
             Some((name.to_owned(), value.parse().ok()?))
         };
         let lines: Option<Vec<(String, f64)>> = printed.lines().map(line).collect();
-        lines.ok_or_else(|| format!("the server answered {printed:?}"))
+        lines.ok_or_else(|| format!("unexpected reply of the server: {printed:?}"))
     }
 }
 

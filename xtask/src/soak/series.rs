@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_before_a_soak_was_cut_short_is_read() {
+    fn the_samples_of_an_interrupted_soak_can_be_read() {
         let text = "# rate: 100\nseconds,backlog\n10,5\n20,\n30,7\n# left: 0\n4";
         let series = Series::parse(text).unwrap();
         assert_eq!(series.note("rate"), Some("100"));

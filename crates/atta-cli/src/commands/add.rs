@@ -136,10 +136,10 @@ async fn warn_of_unknown(utils: &WorkerUtils, identifiers: &[&str]) {
     // If this query fails, the add fails for the same reason, with a better message.
     let Ok(unknown) = utils.unknown_tasks(identifiers).await else { return };
     for task in &unknown {
-        warn(&format!("task {task:?} is new: no job has been of it, and no running worker knows it"));
+        warn(&format!("task {task:?} is unknown: it has never had a job, and no running worker has it"));
     }
     if !unknown.is_empty() {
-        hint("if it is spelled right, all is well: the job waits for a worker that knows it");
+        hint("check the spelling; the job waits until a worker that has this task is started");
     }
 }
 
@@ -155,11 +155,11 @@ fn read_payload(argument: Option<&str>) -> Result<Box<RawValue>, Failure> {
     };
     if text.trim().is_empty() {
         return Err(Failure::new(format!("the payload{what} is empty"))
-            .with_hint("for none, leave it out: it is {} then"));
+            .with_hint("to add the job with the payload {}, omit the argument"));
     }
     serde_json::from_str(&text).map_err(|error| {
-        Failure::new(format!("the payload{what} is no JSON: {}", json_fault::describe(&text, &error, 1)))
-            .with_hint("in a shell, quote it: '{\"to\": \"someone\"}'; @FILE reads a file, - standard input")
+        Failure::new(format!("the payload{what} is not valid JSON: {}", json_fault::describe(&text, &error, 1)))
+            .with_hint("in a shell, quote it: '{\"to\": \"someone\"}'; use @FILE to read a file, and - for standard input")
     })
 }
 
@@ -174,6 +174,6 @@ fn read_stdin() -> Result<String, Failure> {
 fn read_file(file: &str) -> Result<String, Failure> {
     std::fs::read_to_string(file).map_err(|error| {
         Failure::new(format!("can't read {file}: {error}"))
-            .with_hint("after @ comes the name of a file with the payload in it")
+            .with_hint("@ must be followed by the name of a file that contains the payload")
     })
 }

@@ -47,7 +47,7 @@ fn show(report: &Report, as_json: bool) -> Result<String, Failure> {
         return Ok(report.to_string());
     }
     let json = serde_json::to_string_pretty(report)
-        .map_err(|error| Failure::new(format!("the figures are no JSON: {error}")))?;
+        .map_err(|error| Failure::new(format!("can't write the results as JSON: {error}")))?;
     Ok(json + "\n")
 }
 
@@ -56,7 +56,7 @@ fn show(report: &Report, as_json: bool) -> Result<String, Failure> {
 fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let watch =
-        |kind| signal(kind).map_err(|error| Failure::new(format!("can't watch for signals: {error}")));
+        |kind| signal(kind).map_err(|error| Failure::new(format!("can't listen for signals: {error}")));
     let (mut interrupt, mut terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
     let mut hang_up = watch(SignalKind::hangup())?;
     Ok(async move {

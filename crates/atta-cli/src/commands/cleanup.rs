@@ -42,7 +42,10 @@ pub(crate) async fn run(args: Cleanup, connection: &Connection) -> Result<(), Fa
     if tasks.contains(&CleanupTask::DeletePermafailedJobs) {
         let failed = utils.count_jobs().await?.failed;
         if failed > 0 {
-            confirm(&format!("delete {} that failed for good", count_of(failed as usize, "job")), args.yes)?;
+            confirm(
+                &format!("delete {} that failed permanently", count_of(failed as usize, "job")),
+                args.yes,
+            )?;
         }
     }
     let mut keep = args.keep;

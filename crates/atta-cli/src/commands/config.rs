@@ -48,5 +48,5 @@ fn as_json(entries: &[Entry]) -> Result<String, Failure> {
         .collect();
     serde_json::to_string_pretty(&table)
         .map(|text| text + "\n")
-        .map_err(|error| Failure::new(format!("the settings are no JSON: {error}")))
+        .map_err(|error| Failure::new(format!("can't write the settings as JSON: {error}")))
 }

@@ -118,7 +118,7 @@ fn check(args: &Check) -> Result<(), Failure> {
     let text = read(&args.file)?;
     let items = match parse_crontab(&text) {
         Ok(items) => items,
-        Err(errors) => return tell_errors(&errors, args),
+        Err(errors) => return report_errors(&errors, args),
     };
     let objections = if args.strict { objections(&text, &items) } else { Vec::new() };
     if args.json {
@@ -131,20 +131,20 @@ fn check(args: &Check) -> Result<(), Failure> {
         })?;
     } else {
         for Objection { line, message, text, .. } in &objections {
-            print_styled(&format!("line {line}: graphile-worker refuses {message}\n  {}\n", clean(text)));
+            print_styled(&format!("line {line}: graphile-worker rejects {message}\n  {}\n", clean(text)));
         }
     }
     if !objections.is_empty() {
-        let count = count_of(objections.len(), "thing");
-        return Err(Failure::not_so(format!("{} has {count} that graphile-worker refuses", args.file)));
+        let count = count_of(objections.len(), "construct");
+        return Err(Failure::not_so(format!("{} has {count} that graphile-worker rejects", args.file)));
     }
     if !args.json {
-        print_styled(&format!("{} is right: {}\n", clean(&args.file), count_of(items.len(), "item")));
+        print_styled(&format!("{} is valid: {}\n", clean(&args.file), count_of(items.len(), "item")));
     }
     Ok(())
 }
 
-fn tell_errors(errors: &CrontabErrors, args: &Check) -> Result<(), Failure> {
+fn report_errors(errors: &CrontabErrors, args: &Check) -> Result<(), Failure> {
     if args.json {
         let errors = errors.iter().map(|error| ErrorJson {
             line: error.line(),
@@ -157,7 +157,7 @@ fn tell_errors(errors: &CrontabErrors, args: &Check) -> Result<(), Failure> {
     } else {
         print_styled(&format!("{errors}\n"));
     }
-    Err(Failure::not_so(format!("{} has {}", args.file, count_of(errors.len(), "mistake"))))
+    Err(Failure::not_so(format!("{} has {}", args.file, count_of(errors.len(), "error"))))
 }
 
 /// The items are in the order of the lines that are neither empty nor a comment.
@@ -256,7 +256,7 @@ async fn list(args: &List, connection: &Connection) -> Result<(), Failure> {
         return print_json(&rows);
     }
     if rows.is_empty() {
-        note("no cron items: no worker has had a crontab yet");
+        note("no cron items: no worker has registered a crontab yet");
         return Ok(());
     }
     let mut table = Table::new(&[
@@ -316,7 +316,7 @@ fn merge<'a>(known: &'a [KnownCrontab], items: Option<&'a [Item]>, now: DateTime
 
 fn read_items(file: &str) -> Result<Vec<Item>, Failure> {
     parse_crontab(&read(file)?)
-        .map_err(|errors| Failure::new(format!("{file} has {}\n{errors}", count_of(errors.len(), "mistake"))))
+        .map_err(|errors| Failure::new(format!("{file} has {}\n{errors}", count_of(errors.len(), "error"))))
 }
 
 fn read(file: &str) -> Result<String, Failure> {
@@ -328,6 +328,6 @@ fn read(file: &str) -> Result<String, Failure> {
     };
     read.map_err(|error| {
         Failure::new(format!("can't read {file}: {error}"))
-            .with_hint("name the crontab's file, or - for standard input")
+            .with_hint("give the path of the crontab, or - for standard input")
     })
 }

@@ -37,7 +37,7 @@ pub(crate) async fn run(settings: Settings, args: Dev) -> Result<ExitCode, Failu
     // However that ended, the server is left properly.
     let has_stopped = blocking(move || server.leave(&home)).await?;
     if !has_stopped {
-        note("PostgreSQL stays up for the other `atta dev` in this folder.");
+        note("PostgreSQL keeps running for the other `atta dev` in this folder.");
     }
     worked
 }
@@ -47,11 +47,11 @@ fn refuse_connection(settings: &Settings) -> Result<(), Failure> {
     let origin = settings.entries.iter().find(|entry| entry.key == "connection").map(|entry| &entry.origin);
     match origin {
         Some(Origin::Flag(_)) => {
-            Err(Failure::new("`atta dev` brings a database of its own, and takes no --connection")
-                .with_hint("for another database: atta run --watch -c postgres://user@host/database"))
+            Err(Failure::new("`atta dev` uses its own database, and does not accept --connection")
+                .with_hint("to use another database, run: atta run --watch -c postgres://user@host/database"))
         }
         Some(origin @ (Origin::Environment(_) | Origin::File(_))) => {
-            tracing::info!("not using the database of {origin}: `atta dev` has its own");
+            tracing::info!("ignoring the database of {origin}: `atta dev` uses its own");
             Ok(())
         }
         _ => Ok(()),
@@ -64,14 +64,14 @@ fn start_afresh(home: &Home, is_sure: bool) -> Result<(), Failure> {
 }
 
 fn greeting(server: &Server, settings: &Settings) -> String {
-    let state = if server.is_joined { "was up already" } else { "is up" };
+    let state = if server.is_joined { "was already running" } else { "is up" };
     let schema = match settings.schema.as_str() {
         "graphile_worker" => String::new(),
         name => format!(" (schema {name:?})"),
     };
     format!(
-        "PostgreSQL {state}, with its data in .atta{schema}. Connect with\n\n  {}\n\n\
-         In this folder, other commands of atta find it by themselves. Ctrl-C ends everything.\n",
+        "PostgreSQL {state}, with its data in .atta{schema}. Connect to it with\n\n  {}\n\n\
+         Other commands of atta that run in this folder connect to it by default. Press Ctrl-C to stop.\n",
         server.url
     )
 }
@@ -81,5 +81,5 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Failure> {
     tokio::task::spawn_blocking(work)
         .await
-        .map_err(|error| Failure::new(format!("looking after the server panicked: {error}")))?
+        .map_err(|error| Failure::new(format!("the task that supervises the server panicked: {error}")))?
 }

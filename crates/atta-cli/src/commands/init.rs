@@ -34,9 +34,9 @@ pub(crate) fn run(args: &Init) -> Result<(), Failure> {
     };
     report.push_str(&format!(
         "\nNext:\n\n{change_folder}\
-         \x20 atta dev                              # a worker, with a PostgreSQL of its own\n\
+         \x20 atta dev                              # a worker, with its own PostgreSQL\n\
          \x20 atta add hello '{{\"name\": \"Bobby\"}}'    # in another terminal, in this folder\n\n\
-         A task is a file in tasks/, in any language: change one, and the worker takes it up.\n"
+         A task is a file in tasks/, in any language: change one, and the worker reloads it.\n"
     ));
     print(&report);
     Ok(())

@@ -26,7 +26,7 @@ impl Interrupts {
     /// From here on, signals no longer end the process by themselves.
     pub(super) fn watch() -> Result<Interrupts, Failure> {
         let watch =
-            |kind| signal(kind).map_err(|error| Failure::new(format!("can't watch for signals: {error}")));
+            |kind| signal(kind).map_err(|error| Failure::new(format!("can't listen for signals: {error}")));
         let (interrupt, terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
         Ok(Interrupts { interrupt, terminate, first: None })
     }
@@ -69,7 +69,7 @@ impl Interrupts {
                 None => {
                     self.first = Some((name, Instant::now()));
                     note(&format!(
-                        "{name}: ends when the batch under way is done; signal again to end at once"
+                        "{name}: the command ends after the current batch; send the signal again to end at once"
                     ));
                 }
                 Some((_, at)) if at.elapsed() > REPETITION => return Err(name),

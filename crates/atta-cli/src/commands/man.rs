@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Man) -> Result<(), Failure> {
         let mut page = Vec::new();
         clap_mangen::Man::new(Args::command())
             .render(&mut page)
-            .map_err(|error| Failure::new(format!("can't make the manual page: {error}")))?;
+            .map_err(|error| Failure::new(format!("can't create the manual page: {error}")))?;
         print(&String::from_utf8_lossy(&page));
         return Ok(());
     };

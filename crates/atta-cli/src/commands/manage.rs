@@ -227,7 +227,7 @@ async fn manage(action: Action, selection: Selection, connection: &Connection) -
         act(&utils, &action, &mut chosen, &mut report).await?;
     }
     report.skipped.append(&mut chosen.skipped);
-    report.tell(selection.json)
+    report.print(selection.json)
 }
 
 /// Acts in batches by id. Jobs that were not changed had been claimed by a worker, or were gone.
@@ -249,7 +249,7 @@ async fn act(
         };
         let done = match done {
             Ok(done) => done.map_err(|failure| {
-                failure.and(&format!("before that, {} done", count_of(report.ids.len(), "job")))
+                failure.and(&format!("before that, {} changed", count_of(report.ids.len(), "job")))
             })?,
             Err(signal) => {
                 report.interrupted = Some(signal);
@@ -291,7 +291,7 @@ async fn remove_by_key(key: &str, selection: &Selection, connection: &Connection
         confirm(&format!("remove the job with the key {key:?}"), selection.yes)?;
         report.ids.extend(utils.remove_job(key).await?.map(|job| job.id()));
     }
-    report.tell(selection.json)
+    report.print(selection.json)
 }
 
 /// Unlocks everything that the worker has locked, including queues without a job.
@@ -305,12 +305,12 @@ async fn unlock_worker(
     let workers = utils.list_workers().await?;
     let mut report = Report::new("unlock");
     let Some(found) = workers.iter().find(|found| found.id == worker && found.jobs + found.queues > 0) else {
-        return Err(Failure::not_so(format!("worker {worker:?} has no job and no queue"))
-            .with_hint("see who has: atta workers"));
+        return Err(Failure::not_so(format!("worker {worker:?} has locked no job and no queue"))
+            .with_hint("to list the workers that have, run: atta workers"));
     };
     if found.status() == atta::WorkerStatus::Alive && !force {
         return Err(Failure::not_so(format!("worker {worker:?} is alive"))
-            .with_hint("stop it, or take its jobs away all the same, to be run twice: --force"));
+            .with_hint("stop it first; --force unlocks its jobs anyway, and they may run twice"));
     }
     let filter = JobFilter { locked_by: Some(worker.to_owned()), ..JobFilter::default() };
     report.ids = choose::all_ids(&utils, &filter, None).await?;
@@ -318,7 +318,7 @@ async fn unlock_worker(
     confirm(&format!("unlock {jobs} and {queues} of worker {worker:?}"), selection.yes)?;
     utils.force_unlock_workers(&[worker]).await?;
     report.queues = Some(found.queues);
-    report.tell(selection.json)
+    report.print(selection.json)
 }
 
 /// Requires either ids, or a filter, or `--all`, so that jobs are never chosen by mistake.
@@ -327,11 +327,11 @@ fn check(action: &Action, selection: &Selection) -> Result<(), Failure> {
     let ways = [!selection.ids.is_empty(), !selection.filter.is_empty(), selection.all];
     match ways.iter().filter(|is_used| **is_used).count() {
         1 => Ok(()),
-        0 => Err(Failure::new(format!("which jobs are to be {}?", past(verb))).with_hint(format!(
-            "name their ids (atta {verb} 7 8), or choose them by --key, --state, --task and the like, or --all"
+        0 => Err(Failure::new(format!("no jobs were given to be {}", past(verb))).with_hint(format!(
+            "give their ids (atta {verb} 7 8), or select them by --key, --state, --task or another filter, or use --all"
         ))),
-        _ => Err(Failure::new("ids, a filter and --all exclude each other")
-            .with_hint("to see what a filter finds: atta jobs")),
+        _ => Err(Failure::new("ids, filters and --all can't be combined")
+            .with_hint("to list the jobs that match a filter, run: atta jobs")),
     }
 }
 

@@ -39,7 +39,7 @@ async fn warn_of_what_stops(client: &Client, schema: &Schema, yes: bool) -> Resu
     let Ok(plan) = atta::plan_migration(client, schema).await else { return Ok(()) };
     let (Some(from), Some(stops)) = (plan.from_revision(), plan.stops_working()) else { return Ok(()) };
     let (name, to) = (schema.quoted(), atta::GRAPHILE_REVISION);
-    warn(&format!("schema {name} goes from revision {from} of Graphile Worker to {to}: {stops}"));
+    warn(&format!("schema {name} will be migrated from revision {from} of Graphile Worker to {to}: {stops}"));
     if yes || !std::io::stdin().is_terminal() {
         return Ok(());
     }
@@ -54,7 +54,7 @@ fn summary(plan: &MigrationPlan, schema: &Schema) -> String {
         (false, Some(from)) if from < atta::GRAPHILE_REVISION => {
             format!("schema {name} upgraded from revision {from} to {}\n", atta::GRAPHILE_REVISION)
         }
-        (false, Some(_)) => format!("schema {name} put right\n"),
+        (false, Some(_)) => format!("schema {name} repaired\n"),
     };
     if let Some(warning) = plan.warning() {
         text.push_str(&format!("warning: {warning}\n"));

@@ -27,7 +27,7 @@ impl Home {
     /// Creates the folder if it does not exist, in such a way that git ignores it.
     pub(crate) fn open(project: &Path) -> Result<Home, Failure> {
         let folder = project.join(NAME);
-        let failed = |error| Failure::new(format!("can't make the folder {}: {error}", folder.display()));
+        let failed = |error| Failure::new(format!("can't create the folder {}: {error}", folder.display()));
         fs::create_dir_all(&folder).map_err(failed)?;
         let folder = fs::canonicalize(&folder).map_err(failed)?;
         let home = Home { folder };
@@ -42,7 +42,7 @@ impl Home {
     /// project's folder, this is a link to a folder that it can enter.
     pub(crate) fn cluster(&self) -> Result<PathBuf, Failure> {
         let link = self.folder.join("postgres");
-        let failed = |error| Failure::new(format!("can't make the folder {}: {error}", link.display()));
+        let failed = |error| Failure::new(format!("can't create the folder {}: {error}", link.display()));
         if link.exists() {
             return fs::canonicalize(&link).map_err(failed);
         }

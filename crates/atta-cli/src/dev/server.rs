@@ -80,11 +80,13 @@ pub(crate) async fn keep_up(home: &Home, url: &str) -> Failure {
             Ok(Ok(State::Up)) => 0,
             Ok(Ok(State::Down)) => checks_down + 1,
             Ok(Ok(State::Started)) => {
-                tracing::warn!("PostgreSQL has ended; it was started again");
+                tracing::warn!("PostgreSQL stopped unexpectedly and was started again");
                 0
             }
             Ok(Err(failure)) => return failure,
-            Err(error) => return Failure::new(format!("looking after the server panicked: {error}")),
+            Err(error) => {
+                return Failure::new(format!("the task that supervises the server panicked: {error}"));
+            }
         };
     }
 }
@@ -102,8 +104,9 @@ fn is_running(home: &Home) -> Result<bool, Failure> {
 
 /// Starts the server at the same address, since workers and tasks use it.
 fn start_again(home: &Home, url: &str) -> Result<(), Failure> {
-    let failed =
-        |why: String| Failure::new(format!("PostgreSQL has ended, and can't be started again: {why}"));
+    let failed = |why: String| {
+        Failure::new(format!("PostgreSQL stopped unexpectedly and can't be started again: {why}"))
+    };
     let _start = home.lock_start()?;
     if is_running(home)? {
         // Another `atta dev` has already started it.
@@ -122,7 +125,7 @@ fn start_again(home: &Home, url: &str) -> Result<(), Failure> {
     };
     if cluster.url("postgres") != url {
         cluster.stop().map_err(plain)?;
-        return Err(failed("another program has taken its port".into()));
+        return Err(failed("its port is used by another program".into()));
     }
     Ok(())
 }
@@ -141,7 +144,7 @@ pub(super) fn stop(home: &Home) -> Result<(), Failure> {
 pub(crate) fn reset(home: &Home) -> Result<(), Failure> {
     let _start = home.lock_start()?;
     if !home.is_unused() {
-        return Err(Failure::new("another `atta dev` runs in this folder").with_hint("end it first"));
+        return Err(Failure::new("another `atta dev` is running in this folder").with_hint("end it first"));
     }
     stop(home)?;
     home.remove_cluster()
@@ -151,14 +154,14 @@ pub(crate) fn reset(home: &Home) -> Result<(), Failure> {
 fn binaries(home: &Home) -> Result<Binaries, Failure> {
     if let Some(folder) = std::env::var_os(BINARIES_VARIABLE) {
         return Binaries::at(folder)
-            .map_err(|error| plain(error).with_hint(format!("the variable {BINARIES_VARIABLE} names it")));
+            .map_err(|error| plain(error).with_hint(format!("the variable {BINARIES_VARIABLE} selects it")));
     }
     let Some(major) = made_by(home)? else { return Binaries::find().map_err(missing) };
     Binaries::find_version(major).ok_or_else(|| {
         Failure::new(format!(
-            "this project's server was made by PostgreSQL {major}, which is not here any more"
+            "the server of this project was created by PostgreSQL {major}, which is no longer installed"
         ))
-        .with_hint("install that version again, or start afresh with `atta dev --reset`")
+        .with_hint("install that version again, or delete the data and start over: atta dev --reset")
     })
 }
 
@@ -176,8 +179,8 @@ fn missing(_: atta_cluster::Error) -> Failure {
              postgresql; Alpine: apk add postgresql"
         }
     };
-    Failure::new("there is no PostgreSQL server on this machine to run in .atta").with_hint(format!(
-        "install it ({how}); it need not run. Or use one elsewhere: atta run --watch -c postgres://user@host/database"
+    Failure::new("PostgreSQL's server binaries were not found on this machine").with_hint(format!(
+        "install PostgreSQL ({how}); no running server is needed. To use another server, run: atta run --watch -c postgres://user@host/database"
     ))
 }
 

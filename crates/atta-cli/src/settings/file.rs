@@ -133,7 +133,7 @@ impl File {
 
 fn explain(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
     let shown = path.display();
-    let failure = Failure::new(format!("the settings file {shown} is wrong: {}", describe(text, error)));
+    let failure = Failure::new(format!("the settings file {shown} is invalid: {}", describe(text, error)));
     let is_code = path.extension().is_some_and(|extension| extension != "toml");
     failure.with_hint(if is_code {
         "atta's settings are TOML, not code; `atta config -C /dev/null` shows all keys, with their defaults"

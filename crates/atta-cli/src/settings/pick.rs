@@ -218,8 +218,9 @@ impl Picker {
         let (value, origin) = if let Some(value) = given.flag {
             (value, Origin::Flag(given.name))
         } else if let Some(text) = env::var(&name).ok().filter(|text| !text.is_empty()) {
-            let value = parse(&text)
-                .map_err(|error| Failure::new(format!("the variable {name} is wrong ({text:?}): {error}")))?;
+            let value = parse(&text).map_err(|error| {
+                Failure::new(format!("the variable {name} has an invalid value ({text:?}): {error}"))
+            })?;
             (value, Origin::Environment(name))
         } else if let Some(value) = given.file {
             (value, Origin::File(self.file.clone()))

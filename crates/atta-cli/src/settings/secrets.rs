@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_password_is_shown_wherever_it_stands() {
+    fn passwords_are_hidden_in_every_place() {
         for (text, shown) in [
             ("postgres://me:s3cret@host:5432/app", "postgres://me:***@host:5432/app"),
             ("postgres://me:s3@cret@host/app?sslmode=require", "postgres://me:***@host/app?sslmode=require"),

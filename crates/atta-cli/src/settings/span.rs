@@ -16,10 +16,10 @@ const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_0
 /// second follows in smaller units; such a text is longer than this.
 const LONGEST_TEXT: usize = 22;
 
-/// A hundred years, in milliseconds: what is longer means never.
+/// A hundred years, in milliseconds: anything longer means never.
 const CENTURY: u64 = 36_525 * 86_400_000;
 
-const EXPECTED: &str = "expected a length of time such as 500ms, 2s, 5m, 4h or 1h30m, or milliseconds";
+const EXPECTED: &str = "expected a duration such as 500ms, 2s, 5m, 4h or 1h30m, or milliseconds";
 
 impl FromStr for Span {
     type Err = &'static str;
@@ -68,7 +68,7 @@ impl Serialize for Span {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "expected a length of time such as \"2s\", or milliseconds")]
+        #[serde(untagged, expecting = "expected a duration such as \"2s\", or milliseconds")]
         enum Written {
             Milliseconds(u64),
             Text(String),
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes_and_bare_milliseconds() {
+    fn its_own_output_and_bare_milliseconds_can_be_parsed() {
         for (text, milliseconds) in
             [("2000", 2000), ("50ms", 50), ("2s", 2000), ("1h30m", 5_400_000), ("1d", 86_400_000), ("0s", 0)]
                 .into_iter()

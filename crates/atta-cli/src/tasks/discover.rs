@@ -52,7 +52,7 @@ pub(super) fn discover(folder: &Path) -> Result<Vec<Found>, Failure> {
         Ok(_) => return Err(Failure::new(format!("the tasks folder {shown} is a file"))),
         Err(error) => {
             let failure = Failure::new(format!("can't read the tasks folder {shown}: {error}"));
-            return Err(failure.with_hint("make it, or name another one by --tasks"));
+            return Err(failure.with_hint("create it, or give another one with --tasks"));
         }
     }
     let mut groups = BTreeMap::new();
@@ -139,7 +139,7 @@ fn choose(identifier: String, files: Vec<Candidate>) -> Option<Found> {
         let file = files.first().map(|file| file.path.display().to_string()).unwrap_or_default();
         tracing::warn!(
             task = identifier,
-            "not a task: no host for its extension, and not executable. If it is a program, run: chmod +x {file}"
+            "not a task: its extension has no host, and it is not executable. If it is a program, run: chmod +x {file}"
         );
         return None;
     };
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_graphile_worker_would_run_goes_first() {
+    fn the_file_that_graphile_worker_would_run_has_precedence() {
         let node = Kind::Hosted(Runtime::Node);
         let python = Kind::Hosted(Runtime::Python);
         assert_eq!(

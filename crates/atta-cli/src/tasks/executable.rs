@@ -35,10 +35,10 @@ pub(super) struct Executable {
     pub(super) guard: Arc<Guard>,
 }
 
-/// Why the program was told to end.
+/// Why the worker ended the program, if it did.
 #[derive(Clone, Copy, Debug)]
-enum Told {
-    Not,
+enum StopReason {
+    NotStopped,
     Shutdown,
     TimeLimit(Duration),
 }
@@ -85,7 +85,7 @@ impl Executable {
                 }
             }
         };
-        let (status, told) = ended
+        let (status, reason) = ended
             .map_err(|error| TaskError::new(format!("can't wait for {}: {error}", self.path.display())))?;
         if !is_silent {
             // Processes that still have the pipes open after that are ended below.
@@ -100,10 +100,10 @@ impl Executable {
                 job = job.id(),
                 task = job.task_identifier(),
                 attempt = job.attempts(),
-                "processes that the task left running were ended"
+                "killed processes that the task had left running"
             );
         }
-        judge(status, told, &tail)
+        judge(status, reason, &tail)
     }
 
     async fn spawn(&self, job: &Job) -> io::Result<Child> {
@@ -129,23 +129,22 @@ impl Executable {
     /// If the interpreter in a script's first line does not exist, the system reports "no such file", as if it meant
     /// the script.
     fn explain(&self, error: &io::Error) -> String {
-        let told = format!("can't start {}: {error}", self.path.display());
+        let message = format!("can't start {}: {error}", self.path.display());
         let interpreter = first_line(&self.path).and_then(|line| line.strip_prefix("#!").map(str::to_owned));
         match (error.kind(), interpreter) {
             (io::ErrorKind::NotFound, Some(line)) if line.ends_with('\r') => {
-                format!(
-                    "{told} (its lines end with CR LF, as on Windows, and the first must not: #!{})",
-                    line.trim()
-                )
+                format!("{message} (its first line ends with CR LF; it must end with LF: #!{})", line.trim())
             }
             (io::ErrorKind::NotFound, Some(line)) if self.path.exists() => {
-                format!("{told} (is there the program that its first line names? #!{})", line.trim())
+                format!("{message} (does the program in its first line exist? #!{})", line.trim())
             }
             (io::ErrorKind::NotFound, _) if !self.path.exists() => {
-                format!("{told} (it has gone since the start)")
+                format!("{message} (the file was deleted after the worker started)")
             }
-            (io::ErrorKind::PermissionDenied, _) => format!("{told} (may this user execute it? chmod +x)"),
-            _ => told,
+            (io::ErrorKind::PermissionDenied, _) => {
+                format!("{message} (is it executable for this user? chmod +x)")
+            }
+            _ => message,
         }
     }
 
@@ -176,32 +175,32 @@ impl Executable {
         group: Option<&Group>,
         cancel: &CancellationToken,
         limit: Option<Duration>,
-    ) -> io::Result<(ExitStatus, Told)> {
+    ) -> io::Result<(ExitStatus, StopReason)> {
         let time_is_up = async {
             match limit {
                 Some(limit) => {
                     tokio::time::sleep(limit).await;
-                    Told::TimeLimit(limit)
+                    StopReason::TimeLimit(limit)
                 }
                 None => std::future::pending().await,
             }
         };
-        let told = tokio::select! {
-            status = child.wait() => return status.map(|status| (status, Told::Not)),
-            told = time_is_up => told,
-            () = cancel.cancelled() => Told::Shutdown,
+        let reason = tokio::select! {
+            status = child.wait() => return status.map(|status| (status, StopReason::NotStopped)),
+            reason = time_is_up => reason,
+            () = cancel.cancelled() => StopReason::Shutdown,
         };
         if let Some(group) = group {
             group.signal(Signal::TERM);
         }
         if let Ok(status) = tokio::time::timeout(self.kill_after, child.wait()).await {
-            return status.map(|status| (status, told));
+            return status.map(|status| (status, reason));
         }
         match group {
             Some(group) => group.signal(Signal::KILL),
             None => child.start_kill()?,
         }
-        child.wait().await.map(|status| (status, told))
+        child.wait().await.map(|status| (status, reason))
     }
 }
 
@@ -234,13 +233,13 @@ fn log_stderr(ctx: &WorkerContext, line: &str) {
     tracing::error!(parent: None, worker, job, task, attempt, stream = "stderr", "{line}");
 }
 
-fn judge(status: ExitStatus, told: Told, tail: &Tail) -> Result<(), TaskError> {
+fn judge(status: ExitStatus, reason: StopReason, tail: &Tail) -> Result<(), TaskError> {
     let how = describe(status);
-    let mut message = match told {
-        Told::TimeLimit(limit) => format!("the time limit of {limit:?} is over: {how}"),
-        Told::Shutdown | Told::Not if status.success() => return Ok(()),
-        Told::Shutdown => format!("ended by the worker's shutdown: {how}"),
-        Told::Not => how,
+    let mut message = match reason {
+        StopReason::TimeLimit(limit) => format!("the time limit of {limit:?} was exceeded: {how}"),
+        StopReason::Shutdown | StopReason::NotStopped if status.success() => return Ok(()),
+        StopReason::Shutdown => format!("ended by the worker's shutdown: {how}"),
+        StopReason::NotStopped => how,
     };
     if let Some(tail) = tail.text() {
         message.push_str("\nstderr:\n");

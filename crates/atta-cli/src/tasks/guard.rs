@@ -16,7 +16,7 @@ use atta_cluster::Guard as GuardProcess;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 /// How often to check whether a group has ended.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The argument that starts this program as a guard; the next one is the time between SIGTERM and SIGKILL, in seconds.
 const WORD: &str = "task-guard";
@@ -49,7 +49,7 @@ impl Guard {
         if state.process.is_none() && !state.is_missing {
             state.start(self.kill_after);
         }
-        state.tell("add", id);
+        state.send("add", id);
         Some(Group { id, guard: self.clone() })
     }
 
@@ -59,7 +59,7 @@ impl Guard {
         for id in std::mem::take(&mut state.groups) {
             // The group may have ended by itself.
             let _ = kill_process_group(id, Signal::KILL);
-            state.tell("end", id);
+            state.send("end", id);
         }
         if let Some(mut process) = state.process.take() {
             // It has nothing left to do and ends at once.
@@ -70,7 +70,7 @@ impl Guard {
     fn forget(&self, id: Pid) {
         let mut state = self.lock();
         if state.groups.remove(&id) {
-            state.tell("end", id);
+            state.send("end", id);
         }
     }
 
@@ -90,12 +90,12 @@ impl State {
             Ok(process) => self.process = Some(process),
             Err(error) => {
                 self.is_missing = true;
-                tracing::warn!(%error, "no guard for the processes of tasks: if this process is killed, they stay");
+                tracing::warn!(%error, "the guard for the processes of tasks is not running: if this process is killed, they keep running");
             }
         }
     }
 
-    fn tell(&mut self, word: &str, id: Pid) {
+    fn send(&mut self, word: &str, id: Pid) {
         if let Some(process) = &mut self.process {
             // If somebody has killed the guard, the write fails; we still end the groups ourselves.
             let _ = process.send(&format!("{word} {}", id.as_raw_nonzero()));
@@ -134,16 +134,16 @@ pub(super) fn serve() -> bool {
 
 fn end_groups(mut groups: HashSet<Pid>, kill_after: Duration) {
     // An error means that the group has already ended.
-    let tell = |groups: &HashSet<Pid>, signal| {
+    let signal_all = |groups: &HashSet<Pid>, signal| {
         groups.iter().for_each(|id| kill_process_group(*id, signal).unwrap_or_default());
     };
-    tell(&groups, Signal::TERM);
+    signal_all(&groups, Signal::TERM);
     let start = Instant::now();
     while !groups.is_empty() && start.elapsed() < kill_after {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(CHECK_INTERVAL);
         groups.retain(|id| test_kill_process_group(*id).is_ok());
     }
-    tell(&groups, Signal::KILL);
+    signal_all(&groups, Signal::KILL);
 }
 
 /// A child and all processes that it has started. They are killed when this value is dropped, unless they have ended.
@@ -168,7 +168,7 @@ impl Group {
         self.signal(Signal::TERM);
         let start = Instant::now();
         while self.is_alive() && start.elapsed() < kill_after {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
         true
         // Dropping `self` kills the rest.

@@ -171,10 +171,9 @@ impl Host {
     pub(super) async fn come_back(&self) -> Result<(), String> {
         let load = self.settled().await;
         match load.phase {
-            Phase::Failed(how) if load.deaths > 0 => Err(format!(
-                "the {} host has died, and can't be started again: {how}",
-                self.shared.program.name
-            )),
+            Phase::Failed(how) if load.deaths > 0 => {
+                Err(format!("the {} host died and can't be started again: {how}", self.shared.program.name))
+            }
             _ => Ok(()),
         }
     }
@@ -251,7 +250,7 @@ impl Run<'_> {
     async fn answer(&mut self) -> Answer {
         let answer = (&mut self.receiver).await;
         self.is_over = true;
-        answer.unwrap_or_else(|_| Answer::Failed(Refusal::new("the host of the task has gone")))
+        answer.unwrap_or_else(|_| Answer::Failed(Refusal::new("the host of the task no longer runs")))
     }
 }
 
@@ -324,16 +323,16 @@ impl Shared {
     /// Aborts a run whose time limit is over. If the run does not end, the host must acknowledge the abort, or is
     /// killed.
     async fn stop_late_run(&self, mut run: Run<'_>, limit: Duration) -> TaskError {
-        wire::abort(&mut self.lock().words, run.number);
+        wire::abort(&mut self.lock().messages, run.number);
         self.outgoing.notify_one();
         if tokio::time::timeout(self.kill_after.min(TO_HEED), run.answer()).await.is_err() {
             self.kill_if_blocked(run.number).await;
             drop(run);
             if self.lock().lost() > MOST_LOST {
-                self.condemn("too many runs went on past their time limits");
+                self.condemn("too many runs continued after their time limits");
             }
         }
-        TaskError::new(format!("the time limit of {limit:?} is over"))
+        TaskError::new(format!("the time limit of {limit:?} was exceeded"))
     }
 
     /// Kills the host if it does not answer a ping: other jobs wait behind the one that blocks it.
@@ -343,7 +342,7 @@ impl Shared {
         let asked = Instant::now();
         while self.lock().awaits(ping) {
             if asked.elapsed() > self.kill_after {
-                return self.condemn("a task ran past its time limit and blocked all others");
+                return self.condemn("a task exceeded its time limit and blocked all others");
             }
             tokio::time::sleep(CHECK).await;
         }

@@ -66,7 +66,7 @@ impl Cutter {
         let text = String::from_utf8_lossy(line);
         match self.left_out {
             0 => each(&text),
-            count => each(&format!("{text}… ({count} bytes more)")),
+            count => each(&format!("{text}… ({count} more bytes)")),
         }
         self.line.clear();
         self.left_out = 0;
@@ -133,7 +133,7 @@ mod tests {
         assert!(cutter.line.capacity() <= 2 * LONGEST_LINE);
         cutter.finish(&mut |line: &str| seen.push(line.to_owned()));
         assert_eq!(seen.len(), 1);
-        assert!(seen[0].ends_with("x… (9991808 bytes more)"));
+        assert!(seen[0].ends_with("x… (9991808 more bytes)"));
     }
 
     #[test]

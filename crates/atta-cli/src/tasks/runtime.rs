@@ -72,7 +72,7 @@ impl Runtime {
                 let Some(path) = words.first().and_then(|word| on_path(word)) else {
                     let word = words.first().map_or("", String::as_str);
                     return Err(Failure::new(format!(
-                        "the host for .{extension} tasks is not there: {word}"
+                        "the program of the host for .{extension} tasks was not found: {word}"
                     )));
                 };
                 let arguments = words[1..].to_vec();
@@ -86,14 +86,14 @@ fn find(variable: &str, names: &[&str], language: &str) -> Result<PathBuf, Failu
     if let Some(given) = env::var(variable).ok().filter(|given| !given.is_empty()) {
         return on_path(&given).ok_or_else(|| {
             let name = names.first().copied().unwrap_or_default();
-            Failure::new(format!("{variable} names no program that can be run: {given}"))
-                .with_hint(format!("give the path of {name}, or unset {variable} for the one on the PATH"))
+            Failure::new(format!("{variable} is not the path of an executable program: {given}"))
+                .with_hint(format!("set it to the path of {name}, or unset it to use the one on the PATH"))
         });
     }
     names.iter().find_map(|name| on_path(name)).ok_or_else(|| {
         let name = names.first().copied().unwrap_or_default();
-        Failure::new(format!("there are {language} tasks, and no {name} on the PATH to run them"))
-            .with_hint(format!("install {name}, or name the program by {variable}"))
+        Failure::new(format!("there are {language} tasks, but {name} was not found on the PATH"))
+            .with_hint(format!("install {name}, or set {variable} to the path of the program"))
     })
 }
 

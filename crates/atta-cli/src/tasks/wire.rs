@@ -119,7 +119,7 @@ impl<'a> JobWords<'a> {
 }
 
 /// Writing to a Vec can't fail, and none of our messages has a map with keys that are not text.
-const WRITTEN: &str = "these words can be written as JSON";
+const WRITTEN: &str = "messages can always be written as JSON";
 
 /// `{"hello":1,…}`
 pub(super) fn hello(hello: &Hello) -> Vec<u8> {
@@ -239,7 +239,7 @@ pub(super) fn compact(json: &str) -> String {
 /// A line from a host. Unknown members are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Said {
+pub(super) struct Message {
     /// The host is ready; its name and version.
     pub(super) ready: Option<String>,
     /// With `ready`: the host reports the start of runs that request it.
@@ -270,23 +270,23 @@ pub(super) struct Said {
 
 /// Parses a line. If somebody waits for a message and only a part of it is valid, that part is used, and the rest
 /// becomes an error.
-pub(super) fn said(line: &[u8]) -> serde_json::Result<Said> {
+pub(super) fn parse(line: &[u8]) -> serde_json::Result<Message> {
     let error = match serde_json::from_slice(line) {
-        Ok(said) => return Ok(said),
+        Ok(message) => return Ok(message),
         Err(error) => error,
     };
     // For example, a text may have been cut between the halves of a surrogate pair.
     let mended = without_half_pairs(&String::from_utf8_lossy(line));
-    if let Ok(said) = serde_json::from_str(&mended) {
-        return Ok(said);
+    if let Ok(message) = serde_json::from_str(&mended) {
+        return Ok(message);
     }
     // If this fails too, the first error is returned.
     let awaited: Awaited = serde_json::from_str(&mended).unwrap_or_default();
     if awaited.failed.is_none() && awaited.call.is_none() {
         return Err(error);
     }
-    let error = format!("the host said so in words that are not ours: {error}");
-    Ok(Said { failed: awaited.failed, call: awaited.call, error: Some(error), ..Said::default() })
+    let error = format!("the message of the host is invalid: {error}");
+    Ok(Message { failed: awaited.failed, call: awaited.call, error: Some(error), ..Message::default() })
 }
 
 /// The messages that somebody waits for.
@@ -370,8 +370,7 @@ pub(super) struct NewJob {
 
 /// The jobs that a host wants to add.
 pub(super) fn jobs_to_add(add: &RawValue, preserve_run_at: bool) -> Result<Vec<NewJob>, String> {
-    let adds: Vec<Add> =
-        serde_json::from_str(add.get()).map_err(|error| format!("not a job that can be added: {error}"))?;
+    let adds: Vec<Add> = serde_json::from_str(add.get()).map_err(|error| format!("invalid job: {error}"))?;
     Ok(adds.into_iter().map(|add| job_to_add(add, preserve_run_at)).collect())
 }
 
@@ -412,17 +411,19 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_answered_whatever_else_is_wrong() {
-        let failed = said(br#"{"failed":7,"error":"cut \ud83d"}"#).unwrap();
+    fn an_invalid_message_still_answers_the_run_or_call_that_waits() {
+        let failed = parse(br#"{"failed":7,"error":"cut \ud83d"}"#).unwrap();
         assert_eq!((failed.failed, failed.error.as_deref()), (Some(7), Some("cut \u{fffd}")));
-        let failed = said(b"{\"failed\":7,\"error\":\"\xff\"}").unwrap();
+        let failed = parse(b"{\"failed\":7,\"error\":\"\xff\"}").unwrap();
         assert_eq!((failed.failed, failed.error.as_deref()), (Some(7), Some("\u{fffd}")));
-        let failed = said(br#"{"failed":7,"error":{"code":1}}"#).unwrap();
-        assert!(failed.failed == Some(7) && failed.error.unwrap().contains("words that are not ours"));
-        let call = said(br#"{"call":3,"add":[],"preserve_run_at":"yes"}"#).unwrap();
+        let failed = parse(br#"{"failed":7,"error":{"code":1}}"#).unwrap();
+        assert!(
+            failed.failed == Some(7) && failed.error.unwrap().contains("the message of the host is invalid")
+        );
+        let call = parse(br#"{"call":3,"add":[],"preserve_run_at":"yes"}"#).unwrap();
         assert!(call.call == Some(3) && call.add.is_none() && call.error.is_some());
-        for nonsense in [&b"{"[..], b"[]x", b"{\"failed\":\"x\"}", b"\xff"] {
-            assert!(said(nonsense).is_err());
+        for invalid in [&b"{"[..], b"[]x", b"{\"failed\":\"x\"}", b"\xff"] {
+            assert!(parse(invalid).is_err());
         }
     }
 
@@ -433,6 +434,6 @@ mod tests {
                            {"identifier":"b","payload":[1],"queue_name":"q","priority":3}]"#);
         assert_eq!(jobs_to_add(&both, false).unwrap().len(), 2);
         let error = jobs_to_add(&raw(r#"[{"identifier":"a","priority":100000}]"#), false).err().unwrap();
-        assert!(error.starts_with("not a job that can be added: "), "{error}");
+        assert!(error.starts_with("invalid job: "), "{error}");
     }
 }

@@ -75,26 +75,28 @@ async fn a_payload_comes_from_the_command_line_a_file_or_standard_input() {
 }
 
 #[tokio::test]
-async fn a_task_that_nobody_knows_is_added_with_a_warning() {
+async fn an_unknown_task_is_added_with_a_warning() {
     let place = Place::new().await;
     let run = place.atta(&["add", "emial"]);
     assert_eq!((run.code, run.out.as_str()), (0, "added job 1 (emial)\n"));
     assert!(
-        run.err.starts_with("warning: task \"emial\" is new") && run.err.contains("\nhint: "),
+        run.err.starts_with("warning: task \"emial\" is unknown") && run.err.contains("\nhint: "),
         "{}",
         run.err
     );
 }
 
 #[test]
-fn a_payload_that_is_no_json_is_shown_with_a_caret() {
+fn an_invalid_payload_is_shown_with_a_caret() {
     let run = run_with_input(&["add", "t", "{\"to\": nobody}"], "");
     assert_eq!(run.code, 2);
-    let expected = "error: the payload is no JSON: line 1, column 9: expected ident\n  {\"to\": nobody}\n          ^\nhint: in a shell";
+    let expected = "error: the payload is not valid JSON: line 1, column 9: expected ident\n  {\"to\": nobody}\n          ^\nhint: in a shell";
     assert!(run.err.starts_with(expected), "{}", run.err);
     let run = run_with_input(&["add", "t", "-"], "{\n  \"a\": 1,\n}\n");
     assert!(
-        run.err.contains("on standard input is no JSON: line 3, column 1: key must be a string\n  }\n  ^"),
+        run.err.contains(
+            "on standard input is not valid JSON: line 3, column 1: key must be a string\n  }\n  ^"
+        ),
         "{}",
         run.err
     );
@@ -103,7 +105,7 @@ fn a_payload_that_is_no_json_is_shown_with_a_caret() {
 }
 
 #[test]
-fn wrong_options_are_refused_with_what_is_allowed() {
+fn invalid_options_are_rejected_with_the_allowed_values() {
     for (words, said) in [
         (vec!["add"], "TASK"),
         (vec!["add", "t", "--run-at", "tomorrow"], "expected a time with its zone"),
@@ -119,7 +121,7 @@ fn wrong_options_are_refused_with_what_is_allowed() {
 }
 
 #[tokio::test]
-async fn what_the_database_refuses_is_told_with_its_hint() {
+async fn errors_of_the_database_are_shown_with_their_hint() {
     let place = Place::new().await;
     let run = place.atta(&["add", &"x".repeat(129)]);
     assert_eq!(run.code, 2);
@@ -146,7 +148,7 @@ async fn a_file_of_jobs_is_added_in_its_order_and_in_every_mode() {
 }
 
 #[tokio::test]
-async fn a_wrong_line_of_a_file_means_that_nothing_was_added_and_of_a_stream_says_how_many_were() {
+async fn an_invalid_line_in_a_file_adds_nothing_and_in_a_stream_reports_the_number_of_added_jobs() {
     let place = Place::new().await;
     let lines = "{\"identifier\": \"a\"}\n\n{\"identifier\": \"a\", \"prio\": 1}\n";
     let file = TextFile::new("wrong.jsonl", lines);
@@ -166,7 +168,7 @@ async fn a_wrong_line_of_a_file_means_that_nothing_was_added_and_of_a_stream_say
     let run = place.atta_with_input(&["add", "--bulk", "-"], refused);
     assert_eq!(run.code, 2);
     assert!(
-        run.err.contains("GWBMA") && run.err.contains("none of lines 1 to 2 was added\nnothing was added"),
+        run.err.contains("GWBMA") && run.err.contains("none of lines 1 to 2 was added\nno job was added"),
         "{}",
         run.err
     );
@@ -174,7 +176,7 @@ async fn a_wrong_line_of_a_file_means_that_nothing_was_added_and_of_a_stream_say
 
     let nameless = place.atta_with_input(&["add", "--bulk", "-"], "{}\n");
     assert!(
-        nameless.err.contains("line 1: there is no task") && nameless.err.contains("hint: "),
+        nameless.err.contains("line 1: the task is missing") && nameless.err.contains("hint: "),
         "{}",
         nameless.err
     );
@@ -193,7 +195,7 @@ async fn very_many_lines_are_added_in_batches() {
     assert_eq!(place.value(in_order).await, "12345");
 }
 
-/// The clock of this machine is two hours ahead.
+/// This machine's clock is two hours ahead.
 #[tokio::test]
 async fn a_span_counts_from_the_time_of_the_database() {
     let place = Place::new().await;
@@ -237,13 +239,13 @@ async fn an_interrupted_bulk_add_says_what_was_added_and_goes_on_from_there() {
     let lines = many_lines(7_000);
     let url = place.db.url();
     let mut running = Interrupted::start(&["add", "--bulk", "-", "--json", "-c", &url]);
-    // The first batch is full, and the second is not. The command waits for more.
+    // The first batch is full, the second is not. The command waits for more input.
     running.write(&lines);
     testkit::wait_for("the first batch", || async { (place.value(COUNT).await == "5000").then_some(()) })
         .await;
     let run = running.signal("INT").await;
     assert_eq!(run.code, 130, "{}", run.err);
-    let said = "error: interrupted by SIGINT: 5000 jobs were added, up to line 5000\nhint: to go on, with the same input: \
+    let said = "error: interrupted by SIGINT: 5000 jobs were added, up to line 5000\nhint: to continue with the same input, run: \
                 atta add --bulk - --from-line 5001\n";
     assert!(run.err.ends_with(said), "{}", run.err);
     assert_eq!(serde_json::from_str::<Value>(&run.out).unwrap(), json!({ "added": 5000, "next_line": 5001 }));
@@ -263,7 +265,7 @@ async fn a_bulk_add_from_a_line_beyond_the_end_is_an_error() {
     let from = |line| place.atta(&["add", "--bulk", file.path(), "--from-line", line]);
     let run = from("5");
     assert_eq!(run.code, 2, "{}", run.out);
-    assert!(run.err.starts_with("error: there is no line 5 in "), "{}", run.err);
+    assert!(run.err.starts_with("error: line 5 does not exist in "), "{}", run.err);
     assert!(run.err.contains("which has 3 lines\nhint: "), "{}", run.err);
     // An interrupted command that has added the last line names the next one.
     assert_eq!((from("4").code, place.value(COUNT).await.as_str()), (0, "0"));
@@ -281,6 +283,6 @@ async fn a_bulk_add_from_a_closed_standard_input_is_an_error() {
     let closed = run("<&-");
     let said = String::from_utf8_lossy(&closed.stderr).into_owned();
     assert_eq!((closed.status.code(), said.as_str()), (Some(2), "error: standard input is closed\n"));
-    // One that is open and empty is no error: whoever writes to it had nothing to add.
+    // An empty input is not an error: its writer had nothing to add.
     assert_eq!(run("</dev/null").status.code(), Some(0));
 }

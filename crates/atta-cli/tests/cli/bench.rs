@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 
 use crate::{atta, command};
 
-/// A role that may make databases and is no superuser, so that those which it made can be told from others'.
+/// A role that may create databases and is not a superuser, so that its databases can be distinguished from others.
 struct Maker {
     name: String,
     admin: Client,
@@ -31,7 +31,7 @@ impl Maker {
         self.admin.query_one(made, &[&self.name]).await.expect("the databases are counted").get(0)
     }
 
-    /// Fails if something of the role's is left.
+    /// Fails if a database of the role is left.
     async fn gone(self) {
         assert_eq!(self.databases().await, 0);
         self.admin.batch_execute(&format!("drop role {}", self.name)).await.expect("the role owns nothing");
@@ -51,7 +51,7 @@ async fn measures_in_a_database_of_its_own_and_leaves_none_behind() {
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     assert!(run.out.contains(": 500 jobs, 1 x 24 at a time, claims held\n\n"), "{}", run.out);
     for name in
-        ["drain ", "steady state", "from add to start, p99", "lateness if scheduled, p50", "WAL a job"]
+        ["drain ", "steady state", "from add to start, p99", "lateness of scheduled jobs, p50", "WAL per job"]
     {
         assert_eq!(run.out.lines().filter(|line| line.starts_with(name)).count(), 1, "{name}: {}", run.out);
     }
@@ -111,7 +111,7 @@ async fn in_place_takes_no_schema_with_jobs_of_others() {
     let expected = "error: schema \"graphile_worker\" has 2 jobs that the benchmark did not add\nhint: ";
     assert!(refused.err.starts_with(expected), "{}", refused.err);
 
-    // One that an earlier run left behind is no obstacle.
+    // A schema that an earlier run left is not an obstacle.
     let mine =
         "delete from graphile_worker._private_jobs; select graphile_worker.add_job('atta_bench_count')";
     client.batch_execute(mine).await.unwrap();
@@ -127,7 +127,7 @@ async fn in_place_takes_no_schema_with_jobs_of_others() {
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_make_databases_is_told_what_to_do() {
+async fn a_role_that_may_not_create_databases_gets_a_hint() {
     let maker = Maker::new().await;
     maker.admin.batch_execute(&format!("alter role {} nocreatedb", maker.name)).await.unwrap();
     let denied = atta(&["bench", "-c", &maker.url()]);
@@ -138,7 +138,7 @@ async fn a_role_that_may_not_make_databases_is_told_what_to_do() {
 }
 
 #[test]
-fn wrong_options_are_refused_before_anything_is_touched() {
+fn invalid_options_are_rejected_before_anything_is_changed() {
     let wrong = [
         ["--jobs", "0"],
         ["--workers", "0"],

@@ -9,7 +9,7 @@ use testkit::Database;
 
 use crate::{Run, command};
 
-/// `atta migrate` with these words and variables.
+/// `atta migrate` with these arguments and variables.
 fn migrate(words: &[&str], variables: &[(&str, &str)]) -> Run {
     let output = command(&[&["migrate"], words].concat()).envs(variables.iter().copied()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -23,7 +23,7 @@ fn port(db: &Database) -> String {
     server.rsplit_once(':').unwrap().1.to_owned()
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Home(PathBuf);
 
 impl Home {
@@ -78,18 +78,18 @@ async fn a_database_can_be_named_in_every_way() {
 }
 
 #[tokio::test]
-async fn a_passfile_that_others_may_read_is_warned_of() {
+async fn a_passfile_that_others_may_read_causes_a_warning() {
     let db = Database::empty().await;
     let home = Home::new("passfile");
     home.write(".pgpass", "*:*:*:*:hunter2\n", 0o644);
     let run = migrate(&["-c", &db.url()], &[("HOME", home.path())]);
     assert_eq!(run.code, 0, "{}", run.err);
-    let wanted = format!("warning: the passfile {}/.pgpass is ignored: others may read it", home.path());
+    let wanted = format!("warning: the passfile {}/.pgpass is ignored: other users may read it", home.path());
     assert!(run.err.starts_with(&wanted) && !run.err.contains("hunter2"), "{}", run.err);
 }
 
 #[tokio::test]
-async fn mistakes_are_told_with_a_cure() {
+async fn errors_have_a_hint() {
     let db = Database::empty().await;
     for (text, says) in [
         (format!("{}?schema=public", db.url()), "error: unknown connection option schema\nhint: "),

@@ -7,12 +7,12 @@ use crate::support::{Place, TextFile, run_with_input};
 const CRONTAB: &str = "# comment\n\n0 4 * * * report ?id=nightly {a: 1}\n30 */6 * * * tidy\n";
 
 #[test]
-fn a_right_crontab_is_said_to_be_right() {
+fn a_valid_crontab_is_reported_as_valid() {
     let file = TextFile::new("right", CRONTAB);
     let run = run_with_input(&["cron", "check", file.path()], "");
     assert_eq!(
         (run.code, run.out, run.err.as_str()),
-        (0, format!("{} is right: 2 items\n", file.path()), "")
+        (0, format!("{} is valid: 2 items\n", file.path()), "")
     );
     let json = run_with_input(&["cron", "check", "-", "--json", "--strict"], CRONTAB);
     assert_eq!(json.code, 0, "{}", json.err);
@@ -23,7 +23,7 @@ fn a_right_crontab_is_said_to_be_right() {
 }
 
 #[test]
-fn all_mistakes_of_a_crontab_are_shown_with_a_caret() {
+fn all_errors_of_a_crontab_are_shown_with_a_caret() {
     let wrong = "0 25 * * * report\n* * * * *\n";
     let run = run_with_input(&["cron", "check", "-"], wrong);
     assert_eq!(run.code, 1);
@@ -33,7 +33,7 @@ fn all_mistakes_of_a_crontab_are_shown_with_a_caret() {
         run.out
     );
     assert!(run.out.contains("line 2, column "), "{}", run.out);
-    assert_eq!(run.err, "error: - has 2 mistakes\n");
+    assert_eq!(run.err, "error: - has 2 errors\n");
     let json = run_with_input(&["cron", "check", "-", "--json"], wrong);
     assert_eq!(json.code, 1);
     let json: Value = serde_json::from_str(&json.out).unwrap();
@@ -45,14 +45,14 @@ fn all_mistakes_of_a_crontab_are_shown_with_a_caret() {
 }
 
 #[test]
-fn strict_says_what_node_would_refuse() {
+fn strict_reports_what_node_would_reject() {
     let crontab = "# ours\n@daily one\n0 8 * * mon two ?tz=Europe/Paris\n0 8 * * 1 three\n";
     assert_eq!(run_with_input(&["cron", "check", "-"], crontab).code, 0);
     let run = run_with_input(&["cron", "check", "-", "--strict"], crontab);
     assert_eq!(run.code, 1, "{}", run.out);
     assert!(
-        run.out.contains("line 2: graphile-worker refuses ")
-            && run.out.contains("line 3: graphile-worker refuses "),
+        run.out.contains("line 2: graphile-worker rejects ")
+            && run.out.contains("line 3: graphile-worker rejects "),
         "{}",
         run.out
     );
@@ -93,10 +93,10 @@ fn the_next_runs_of_all_items_come_in_their_order() {
 }
 
 #[test]
-fn a_crontab_that_is_wrong_or_not_there_has_no_next_run() {
+fn an_invalid_or_missing_crontab_has_no_next_run() {
     let wrong = run_with_input(&["cron", "next", "-"], "* * * * * 1\n");
     assert_eq!((wrong.code, wrong.out.as_str()), (2, ""));
-    assert!(wrong.err.starts_with("error: - has 1 mistake\nline 1, column 11: "), "{}", wrong.err);
+    assert!(wrong.err.starts_with("error: - has 1 error\nline 1, column 11: "), "{}", wrong.err);
     for command in ["check", "next"] {
         let missing = run_with_input(&["cron", command, "/nowhere/crontab"], "");
         assert_eq!(missing.code, 2);
@@ -105,7 +105,7 @@ fn a_crontab_that_is_wrong_or_not_there_has_no_next_run() {
 }
 
 #[tokio::test]
-async fn what_the_database_knows_is_listed_with_the_next_run_of_a_crontab() {
+async fn known_items_are_listed_with_the_next_run_of_a_crontab() {
     let place = Place::new().await;
     let none = place.atta(&["cron", "list"]);
     assert_eq!((none.code, none.out.as_str()), (0, ""));

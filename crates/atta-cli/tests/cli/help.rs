@@ -1,6 +1,6 @@
-//! Help pages, completions, manual pages; and the errors that every command has in common.
+//! Help pages, completions, manual pages; and errors that all commands have in common.
 //!
-//! The help pages are compared with the files in `help/`. After a change that is meant, write them anew:
+//! The help pages are compared with the files in `help/`. After an intended change, write them again:
 //! `ATTA_WRITE_HELP=1 cargo test -p atta-cli --test cli help`.
 
 use std::process::Stdio;
@@ -32,7 +32,7 @@ const PAGES: [&str; 19] = [
     "man",
 ];
 
-/// Commands of this file's kind that need a database, with words that make them go there.
+/// Commands that need a database, with arguments that make them connect.
 const COMMANDS: [&[&str]; 13] = [
     &["add", "t"],
     &["jobs"],
@@ -104,7 +104,7 @@ fn completions_and_manual_pages_name_every_command() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_not_installed_is_told_with_the_command_that_installs_it() {
+async fn the_error_for_a_missing_schema_names_the_command_that_installs_it() {
     let db = Database::empty().await;
     let url = db.url();
     for words in COMMANDS {
@@ -122,7 +122,7 @@ async fn a_schema_that_is_not_installed_is_told_with_the_command_that_installs_i
 }
 
 #[test]
-fn a_database_that_is_not_there_is_told_with_what_to_look_at() {
+fn the_error_for_an_unreachable_database_has_a_hint() {
     for words in COMMANDS {
         let nowhere = atta(words);
         assert_eq!(nowhere.code, 2, "{words:?}");
@@ -135,7 +135,7 @@ fn a_database_that_is_not_there_is_told_with_what_to_look_at() {
 }
 
 #[tokio::test]
-async fn a_role_without_privileges_is_told_which_role_to_be() {
+async fn the_error_for_missing_privileges_names_the_role_that_has_them() {
     let place = Place::with_jobs().await;
     let role = format!("guest_of_{}", place.db.name());
     place.client.batch_execute(&format!("create role {role} login")).await.unwrap();
@@ -174,7 +174,7 @@ async fn a_reader_that_has_gone_away_is_no_error() {
 }
 
 #[test]
-fn a_misspelt_command_or_option_is_put_right() {
+fn a_misspelt_command_or_option_gets_a_suggestion() {
     let command = atta(&["jbos"]);
     assert_eq!(command.code, 2);
     assert!(command.err.contains("jobs"), "{}", command.err);

@@ -1,4 +1,4 @@
-//! The real binary: what it prints, and how it ends.
+//! The real binary: its output and its exit codes.
 #![allow(missing_docs)]
 
 mod support;
@@ -19,7 +19,7 @@ mod roles;
 
 use std::process::{Command, Output};
 
-/// Runs `atta` with these words and nothing of our environment that it listens to.
+/// Runs `atta` with these arguments, without the variables of our environment that it reads.
 fn atta(words: &[&str]) -> Run {
     let Output { status, stdout, stderr } = command(words).output().expect("atta runs");
     Run {

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::support::{Interrupted, Place};
 
 #[tokio::test]
-async fn completes_by_id_and_leaves_what_runs_or_is_not_there() {
+async fn completes_by_id_and_skips_running_and_missing_jobs() {
     let place = Place::with_jobs().await;
     let run = place.atta(&["complete", "1", "3", "--yes"]);
     assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (0, "completed 2 jobs\n", ""));
@@ -17,18 +17,18 @@ async fn completes_by_id_and_leaves_what_runs_or_is_not_there() {
         json!({ "action": "complete", "count": 1, "ids": [4], "skipped": [
             { "id": 1, "reason": "unknown" }, { "id": 5, "reason": "running" }] })
     );
-    assert!(run.err.contains("job 5 was left alone: a worker is at it"), "{}", run.err);
+    assert!(run.err.contains("job 5 was skipped: it is running"), "{}", run.err);
     let none = place.atta(&["complete", "99", "--yes"]);
     assert_eq!(none.code, 1);
     assert!(
-        none.err.contains("job 99 was left alone: there is none with this id\nerror: nothing was done"),
+        none.err.contains("job 99 was skipped: there is no job with this id\nerror: no job was changed"),
         "{}",
         none.err
     );
 }
 
 #[tokio::test]
-async fn without_a_terminal_and_a_yes_nothing_is_done() {
+async fn without_a_terminal_and_without_yes_nothing_is_done() {
     let place = Place::with_jobs().await;
     for words in
         [vec!["complete", "1"], vec!["remove", "--key", "ready-key"], vec!["fail", "--task", "resize"]]
@@ -49,7 +49,7 @@ async fn without_a_terminal_and_a_yes_nothing_is_done() {
 }
 
 #[tokio::test]
-async fn fails_by_filter_only_what_no_worker_is_at() {
+async fn fails_by_filter_and_skips_running_jobs() {
     let place = Place::with_jobs().await;
     let run = place.atta(&["fail", "--task", "report", "--task", "report", "--yes"]);
     assert_eq!(run.code, 2, "a task can be given once: {}", run.err);
@@ -60,7 +60,7 @@ async fn fails_by_filter_only_what_no_worker_is_at() {
 }
 
 #[tokio::test]
-async fn reschedules_what_it_is_told_to_and_keeps_the_rest() {
+async fn reschedules_the_given_values_and_keeps_the_others() {
     let place = Place::with_jobs().await;
     let words = [
         "reschedule",
@@ -82,7 +82,7 @@ async fn reschedules_what_it_is_told_to_and_keeps_the_rest() {
 }
 
 #[tokio::test]
-async fn retries_what_failed_at_once_and_with_all_attempts() {
+async fn retries_failed_jobs_at_once_and_with_all_attempts() {
     let place = Place::with_jobs().await;
     let run = place.atta(&["retry", "--all", "--yes"]);
     assert_eq!((run.code, run.out.as_str()), (0, "retried 2 jobs\n"), "{}", run.err);
@@ -95,7 +95,7 @@ async fn retries_what_failed_at_once_and_with_all_attempts() {
 }
 
 #[tokio::test]
-async fn removes_by_filter_and_by_key_even_from_a_worker() {
+async fn removes_by_filter_and_by_key_even_if_the_job_is_running() {
     let place = Place::with_jobs().await;
     let run = place.atta(&["remove", "--error", "no such", "--yes"]);
     assert_eq!((run.code, run.out.as_str()), (0, "removed 1 job\n"), "{}", run.err);
@@ -117,7 +117,7 @@ async fn unlocks_jobs_with_their_queue_and_whole_workers() {
         (select count(*) from graphile_worker._private_job_queues where locked_by is not null))";
     let run = place.atta(&["unlock", "5", "1", "--yes"]);
     assert_eq!((run.code, run.out.as_str()), (1, "unlocked 1 job\n"), "{}", run.err);
-    assert!(run.err.contains("job 1 was left alone: no worker has it"), "{}", run.err);
+    assert!(run.err.contains("job 1 was skipped: it is not locked"), "{}", run.err);
     assert_eq!(place.value(locks).await, "0 0");
 
     let lock =
@@ -129,7 +129,11 @@ async fn unlocks_jobs_with_their_queue_and_whole_workers() {
     assert_eq!(place.value(locks).await, "0 0");
     let nobody = place.atta(&["unlock", "--worker", "node-2", "--yes"]);
     assert_eq!(nobody.code, 1);
-    assert!(nobody.err.contains("worker \"node-2\" has no job and no queue\nhint: "), "{}", nobody.err);
+    assert!(
+        nobody.err.contains("worker \"node-2\" has locked no job and no queue\nhint: "),
+        "{}",
+        nobody.err
+    );
 }
 
 #[tokio::test]
@@ -158,13 +162,13 @@ async fn no_command_changes_all_jobs_by_mistake() {
         let run = place.atta(&[command, "--yes"]);
         assert_eq!(run.code, 2, "{command}");
         assert!(
-            run.err.starts_with("error: which jobs are to be ") && run.err.contains("--all"),
+            run.err.starts_with("error: no jobs were given to be ") && run.err.contains("--all"),
             "{}",
             run.err
         );
         let both = place.atta(&[command, "1", "--task", "email", "--yes"]);
         assert_eq!(both.code, 2, "{command}");
-        assert!(both.err.starts_with("error: ids, a filter and --all exclude each other"), "{}", both.err);
+        assert!(both.err.starts_with("error: ids, filters and --all can't be combined"), "{}", both.err);
     }
     assert_eq!(place.ids().await, "1 2 3 4 5 6");
 }
@@ -184,7 +188,7 @@ const FAILED: &str = "
     select graphile_worker.add_job('failed', max_attempts := 1) from generate_series(1, 1000);
     update graphile_worker._private_jobs set attempts = 1, last_error = 'no'";
 
-/// Retries a thousand jobs, and waits until the third batch waits for a job that the transaction has locked.
+/// Retries a thousand jobs, and returns when the third batch waits for a job that the transaction has locked.
 async fn blocked_retry(place: &Place, blocker: &tokio_postgres::Transaction<'_>) -> Interrupted {
     let lock = "select from graphile_worker._private_jobs where id = 450 for update";
     blocker.execute(lock, &[]).await.expect("the row is locked");
@@ -203,8 +207,8 @@ async fn an_interrupted_retry_finishes_its_batch_and_says_how_far_it_came() {
     let lock = blocker.transaction().await.unwrap();
     let running = blocked_retry(&place, &lock).await;
     running.send("TERM");
-    running.wait_for("SIGTERM: ends when the batch under way is done").await;
-    // A repetition, as supervisors send it, changes nothing.
+    running.wait_for("SIGTERM: the command ends after the current batch").await;
+    // A repeated signal, as supervisors send it, changes nothing.
     running.send("TERM");
     lock.commit().await.unwrap();
     let run = running.end().await;

@@ -37,7 +37,7 @@ fn printing_needs_no_database() {
 }
 
 #[test]
-fn says_what_is_wrong_and_what_to_do() {
+fn errors_name_the_problem_and_the_fix() {
     let nowhere = atta(&["migrate"]);
     assert_eq!(nowhere.code, 2);
     assert!(nowhere.err.starts_with("error: no database given\nhint: use -c"), "{}", nowhere.err);
@@ -67,7 +67,7 @@ async fn a_missing_privilege_is_named_with_the_statement_that_grants_it() {
     let url = db.url().replace("postgres@", &format!("{role}@"));
     let denied = atta(&["migrate", "-c", &url]);
     assert_eq!(denied.code, 2);
-    let cure = format!("grant create on database \"{}\" to \"{role}\"", db.name());
-    assert!(denied.err.contains("hint: ") && denied.err.contains(&cure), "{}", denied.err);
+    let hint = format!("grant create on database \"{}\" to \"{role}\"", db.name());
+    assert!(denied.err.contains("hint: ") && denied.err.contains(&hint), "{}", denied.err);
     client.batch_execute(&format!("drop role {role}")).await.unwrap();
 }

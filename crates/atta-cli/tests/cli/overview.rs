@@ -132,7 +132,7 @@ async fn a_clean_up_says_what_it_deleted_and_asks_before_it_deletes_jobs() {
     assert_eq!((run.code, run.out.as_str()), (0, "deleted 0 jobs, 1 task and 1 queue\n"), "{}", run.err);
     let asked = place.atta(&["cleanup", "DELETE_PERMAFAILED_JOBS"]);
     assert_eq!(asked.code, 2);
-    assert!(asked.err.contains("delete 1 job that failed for good"), "{}", asked.err);
+    assert!(asked.err.contains("delete 1 job that failed permanently"), "{}", asked.err);
     let run = place.atta(&["cleanup", "delete_permafailed_jobs,GC_JOB_QUEUES", "--yes", "--json"]);
     assert_eq!(
         serde_json::from_str::<Value>(&run.out).unwrap(),

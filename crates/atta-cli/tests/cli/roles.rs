@@ -1,9 +1,9 @@
-//! `atta migrate --print-roles`, and the commands as the roles that it makes.
+//! `atta migrate --print-roles`, and the other commands as the roles that it creates.
 
 use crate::support::Place;
 use crate::{Run, atta};
 
-/// The roles in a place with jobs, and a URL for each.
+/// A database with jobs and the roles, and a URL for each role.
 struct Roles {
     place: Place,
 }
@@ -29,9 +29,9 @@ impl Roles {
     }
 }
 
-/// A plain grant shows nothing, since the tables have row level security: that must not look like an empty queue.
+/// After a plain grant, row level security hides all rows: that must not look like an empty queue.
 #[tokio::test]
-async fn whoever_is_shown_no_row_gets_an_error_and_not_zeros() {
+async fn a_role_that_sees_no_rows_gets_an_error_and_not_zeros() {
     let roles = Roles::new().await;
     let login = format!("{}_producer_login", roles.place.db.name());
     let grant = format!(
@@ -58,7 +58,7 @@ async fn whoever_is_shown_no_row_gets_an_error_and_not_zeros() {
 }
 
 #[tokio::test]
-async fn a_reader_looks_by_every_command_that_looks() {
+async fn a_reader_can_use_every_command_that_reads() {
     let roles = Roles::new().await;
     for words in [
         &["jobs"][..],

@@ -101,7 +101,7 @@ async fn a_job_that_changed_while_it_asked_is_left_alone() {
     let (code, shown) = run.end();
     assert_eq!(code, Some(1), "{shown}");
     assert!(shown.contains("removed 1 job\n"), "{shown}");
-    assert!(shown.contains("job 3 was left alone: it changed in the meantime"), "{shown}");
+    assert!(shown.contains("job 3 was skipped: it changed in the meantime"), "{shown}");
     assert_eq!(place.ids().await, "1 2 3 5 6");
 }
 

@@ -1,7 +1,7 @@
-//! One stuck thing delays only itself: the rows of the matrix with tasks in hosts. `cargo xtask matrix` runs them; the
-//! columns are in `testkit::matrix`.
+//! The rows of the matrix with tasks in hosts: a part that is stuck delays only itself. `cargo xtask matrix` runs them;
+//! the columns are in `testkit::matrix`.
 //!
-//! The module of the binary is taken in as it is, so that the worker process can have a clock that is moved.
+//! The test includes the module of the binary, so that the clock of the worker process can be moved.
 #![allow(missing_docs)]
 
 #[allow(dead_code, unused_imports, reason = "the binary uses all of it")]
@@ -32,7 +32,7 @@ const SLOW_HOST: &str = "a host that loads for 20 s";
 /// How many jobs of the task hang.
 const STUCK: usize = 3;
 
-/// Notes its start in the file of the worker process, and ends.
+/// Records its start in the file of the worker process, and ends.
 const PYTHON: &str = "
 def note(text):
     with open('NOTES', 'a') as notes:
@@ -109,7 +109,7 @@ impl Rows for Hosted {
         }
     }
 
-    /// A job in the host of the other language; and where tasks can run beside each other, one in the same host.
+    /// A job in the host of the other language; and where tasks can run at the same time, one in the same host.
     fn others(row: &Row) -> Vec<(&'static str, &'static str)> {
         match row.name {
             SYNC_PYTHON | ASYNC_PYTHON => {

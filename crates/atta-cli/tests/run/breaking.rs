@@ -1,10 +1,10 @@
-//! A schema that older releases of graphile-worker still use: who may migrate it, and what is said of that.
+//! A schema that older releases of graphile-worker still use: which commands migrate it, and their messages.
 
 use testkit::Database;
 
 use crate::{Folder, add, jobs};
 
-/// A database as graphile-worker 0.16 knows it, as far as a migration looks.
+/// A database at the revision of graphile-worker 0.16, as far as a migration checks it.
 async fn at_revision_18() -> Database {
     let db = Database::migrated().await;
     let older = "delete from graphile_worker.migrations where id > 18";

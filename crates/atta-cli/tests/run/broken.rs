@@ -1,4 +1,4 @@
-//! Tasks that can't be loaded: a worker refuses to start with them, unless it is told to run the rest.
+//! Tasks that can't be loaded: a worker does not start with them, unless an option allows it to run the others.
 
 use testkit::{Database, Signal, wait_for};
 

@@ -1,5 +1,5 @@
-//! Names and payloads of jobs are anybody's: whatever is in them, none of it is run, and none of it stands where the list of
-//! processes shows it.
+//! Anybody may choose names and payloads of jobs: no part of them is executed, and none is visible in the list of
+//! processes.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use testkit::Database;
 
 use crate::{Folder, jobs};
 
-/// What a shell, a path or an option would make something of.
+/// Texts with a meaning for a shell, a path or an option.
 const NASTY: [&str; 9] = [
     "; touch pwned",
     "$(touch pwned)",
@@ -20,7 +20,7 @@ const NASTY: [&str; 9] = [
     "| tee pwned > pwned",
 ];
 
-/// Leaves its own command line and what it was given.
+/// Records its own command line and its input.
 const PROGRAM: &str = "tr '\\0' '\\n' < /proc/$$/cmdline > seen/args.$GRAPHILE_WORKER_JOB_ID
 cat > seen/payload.$GRAPHILE_WORKER_JOB_ID
 printf %s \"$GRAPHILE_WORKER_JOB_KEY\" > seen/key.$GRAPHILE_WORKER_JOB_ID";
@@ -45,7 +45,7 @@ async fn add(db: &Database, task: &str, payload: &str, key: Option<&str>, queue:
 async fn payloads_keys_and_queues_are_data_for_every_kind_of_task() {
     let (db, folder) = (Database::migrated().await, Folder::new());
     fs::create_dir(folder.path.join("seen")).unwrap();
-    // Names with a dash in front are allowed; programs get them with their whole path.
+    // Names that begin with a dash are allowed; programs get their full path.
     for task in ["plain", "-rf", "--help"] {
         folder.script(task, PROGRAM);
     }
@@ -90,7 +90,7 @@ async fn names_of_tasks_lead_nowhere_but_to_files_in_the_folder() {
         ["../outside", "./hello", "hello/../../outside", "hello.sh", "/bin/touch", &absolute, "", "."];
     for name in names.iter().copied().chain(NASTY) {
         add(&db, name, "pwned", None, None).await;
-        // A file of that name is no task either, where there can be one.
+        // Nor is a file with this name a task, if such a file can exist.
         if !name.contains('/') && !name.is_empty() && name != "." {
             fs::copy(&outside, folder.path.join("tasks").join(format!("{name}.x y"))).unwrap();
         }
@@ -108,8 +108,8 @@ fn assert_nothing_was_made(folder: &Folder) {
     }
 }
 
-/// A shell reads what it is given anew. Only one thing is left to it: scripts without a first line, by their path, as old
-/// custom has it. And whoever starts another process is known by name.
+/// A shell interprets its arguments. It is used only for scripts without a `#!` line, with their path, as is customary.
+/// And all places that start other processes are known.
 #[test]
 fn no_source_calls_a_shell() {
     let starts_processes = [
@@ -129,7 +129,7 @@ fn no_source_calls_a_shell() {
             let allowed = usize::from(name == "atta-cli/src/tasks/executable.rs" && shell == "/sh\"");
             assert_eq!(times, allowed, "{name} has {shell}");
         }
-        // Python's own word for a program on its command line; ours is a constant.
+        // Python's option for a program in an argument; ours is a constant.
         let allowed = usize::from(name == "atta-cli/src/tasks/runtime.rs");
         assert_eq!(text.matches("\"-c\"").count(), allowed, "{name} has \"-c\"");
         if text.replace("clap::Command::new", "").contains("Command::new") {

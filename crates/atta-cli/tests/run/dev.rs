@@ -1,4 +1,4 @@
-//! `atta init` and `atta dev`: from nothing to a running worker, and all the ways in which that can end.
+//! `atta init` and `atta dev`: from an empty folder to a running worker, and all the ways in which it can end.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -59,7 +59,9 @@ async fn two_of_them_share_a_server_that_stops_with_the_last() {
     let first = dev(&folder, "log.1", &[]).await;
     let url = folder.read(".atta/connection").trim().to_owned();
     assert!(
-        first.log().contains(&format!("PostgreSQL is up, with its data in .atta. Connect with\n\n  {url}\n"))
+        first
+            .log()
+            .contains(&format!("PostgreSQL is up, with its data in .atta. Connect to it with\n\n  {url}\n"))
     );
     assert_eq!(folder.read(".atta/.gitignore"), "*\n");
     let mode = fs::metadata(folder.path.join(".atta/connection")).unwrap().permissions().mode();
@@ -68,16 +70,20 @@ async fn two_of_them_share_a_server_that_stops_with_the_last() {
     let client = connect(&folder).await;
     client.execute("select graphile_worker.add_job('hello')", &[]).await.unwrap();
     first.says("hello from job 1").await;
-    // Commands in this folder find it; a place that somebody names goes before it.
+    // Commands in this folder find the server; a database that is given explicitly has precedence.
     assert_eq!(folder.atta(&["migrate"]).out, "schema \"graphile_worker\" is up to date\n");
     let elsewhere = run(folder.command(&["migrate"]).env("DATABASE_URL", "postgres://me@127.0.0.1:1/x"));
     assert!(elsewhere.err.contains("127.0.0.1:1"), "{}", elsewhere.err);
 
     let second = dev(&folder, "log.2", &["-j", "2"]).await;
-    assert!(second.log().contains("PostgreSQL was up already"), "{}", second.log());
+    assert!(second.log().contains("PostgreSQL was already running"), "{}", second.log());
     let used = folder.atta(&["dev", "--reset", "--yes"]);
-    assert!(used.code == 2 && used.err.contains("another `atta dev` runs in this folder"), "{}", used.err);
-    assert!(end(first).await.contains("PostgreSQL stays up for the other"));
+    assert!(
+        used.code == 2 && used.err.contains("another `atta dev` is running in this folder"),
+        "{}",
+        used.err
+    );
+    assert!(end(first).await.contains("PostgreSQL keeps running for the other"));
     client.execute("select graphile_worker.add_job('hello')", &[]).await.unwrap();
     second.says("hello from job 2").await;
     end(second).await;
@@ -93,12 +99,16 @@ async fn tasks_of_a_language_that_is_not_here_are_left_out_and_the_others_run() 
     folder.write("tasks/other.js", "module.exports = () => {};");
     let nowhere = ("ATTA_NODE", "/nowhere/node");
     let strict = run(folder.command(&["run", "-c", "postgres://me@127.0.0.1:1/x"]).envs([nowhere]));
-    assert!(strict.code == 2 && strict.err.contains("names no program that can be run"), "{}", strict.err);
-    assert!(strict.err.contains("hint: give the path of node, or unset ATTA_NODE"), "{}", strict.err);
+    assert!(
+        strict.code == 2 && strict.err.contains("is not the path of an executable program"),
+        "{}",
+        strict.err
+    );
+    assert!(strict.err.contains("hint: set it to the path of node, or unset it"), "{}", strict.err);
     let worker = folder.start("log", folder.command(&["dev"]).envs([nowhere]));
     worker.says("worker started").await;
     assert!(worker.log().contains(" tasks=1"), "{}", worker.log());
-    assert!(worker.log().contains("they are left out"), "{}", worker.log());
+    assert!(worker.log().contains("their jobs are not claimed"), "{}", worker.log());
     end(worker).await;
 }
 
@@ -116,7 +126,7 @@ async fn nothing_is_left_behind_by_a_kill_and_data_stay_until_a_reset() {
     killed.process.kill();
     // Its guard stops the server.
     wait_for_file(&folder.path.join(".atta/connection"), false).await;
-    // What a machine leaves that lost its power: the number of a process that is another now.
+    // After a power failure, the file contains the number of a process that belongs to another program by now.
     let stale = format!("{}\n/somewhere\n1700000000\n54321\n", std::process::id());
     wait_for_file(&folder.path.join(".atta/postgres/data/postmaster.pid"), false).await;
     folder.write(".atta/postgres/data/postmaster.pid", &stale);
@@ -139,7 +149,7 @@ async fn nothing_is_left_behind_by_a_kill_and_data_stay_until_a_reset() {
 }
 
 #[test]
-fn what_is_missing_for_it_is_named_with_the_cure() {
+fn missing_binaries_are_reported_with_a_hint() {
     let folder = Folder::with_hello();
     let tasks = folder.atta(&["dev", "--tasks", "elsewhere"]);
     assert!(tasks.code == 2 && tasks.err.contains("hint: run `atta init`"), "{}", tasks.err);
@@ -152,7 +162,7 @@ fn what_is_missing_for_it_is_named_with_the_cure() {
     );
 }
 
-/// The server in the folder, wherever its files are.
+/// The server of the folder, wherever its files are.
 fn cluster_of(folder: &Folder) -> testkit::Cluster {
     let place = fs::canonicalize(folder.path.join(".atta/postgres")).expect("it was made");
     let binaries = testkit::Binaries::find().expect("PostgreSQL is installed");
@@ -167,7 +177,7 @@ async fn a_server_that_dies_is_started_again() {
     let url = folder.read(".atta/connection");
     let server = cluster_of(&folder);
     server.kill().unwrap();
-    worker.says("PostgreSQL has ended; it was started again").await;
+    worker.says("PostgreSQL stopped unexpectedly and was started again").await;
     assert_eq!(folder.read(".atta/connection"), url);
     let client = connect(&folder).await;
     client.execute("select graphile_worker.add_job('hello')", &[]).await.unwrap();
@@ -184,5 +194,9 @@ async fn a_server_that_can_not_be_started_again_ends_the_worker() {
     fs::remove_file(server.folder().join("data/global/pg_control")).unwrap();
     server.kill().unwrap();
     assert_eq!(worker.code().await, Some(2), "{}", worker.log());
-    assert!(worker.log().contains("PostgreSQL has ended, and can't be started again"), "{}", worker.log());
+    assert!(
+        worker.log().contains("PostgreSQL stopped unexpectedly and can't be started again"),
+        "{}",
+        worker.log()
+    );
 }

@@ -1,4 +1,4 @@
-//! The worker of the command line, by its real binary.
+//! The worker of the command line, tested by its real binary.
 #![allow(missing_docs)]
 
 mod usage;
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use testkit::{Database, Process, wait_for};
 
-/// A folder of a test's own, removed with this value.
+/// A folder of one test, removed with this value.
 struct Folder {
     path: PathBuf,
 }
@@ -38,7 +38,7 @@ impl Folder {
         Folder { path }
     }
 
-    /// With one task in it, `hello`, which prints its name.
+    /// With one task, `hello`, which prints its name.
     fn with_hello() -> Folder {
         let folder = Folder::new();
         folder.script("hello", "echo hello from job $GRAPHILE_WORKER_JOB_ID");
@@ -57,7 +57,7 @@ impl Folder {
         self.path.join(name).exists()
     }
 
-    /// A task that is a shell script. Replaced in one step, as editors do.
+    /// Writes a task that is a shell script. The file is replaced in one step, as editors do.
     fn script(&self, identifier: &str, text: &str) {
         let (draft, path) = (self.path.join(".draft"), self.path.join("tasks").join(identifier));
         fs::write(&draft, format!("#!/bin/sh\n{text}\n")).expect("a task is written");
@@ -65,7 +65,7 @@ impl Folder {
         fs::rename(draft, path).expect("a task is put in place");
     }
 
-    /// `atta` in this folder, with nothing of our environment that it listens to.
+    /// `atta` in this folder, without the variables of our environment that it reads.
     fn command(&self, words: &[&str]) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_atta"));
         command.args(words);
@@ -81,8 +81,8 @@ impl Folder {
         let mut command = Command::new(path);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
-            let is_heard = ["DATABASE_URL", "RUST_LOG", "NO_COLOR"].contains(&name.as_str());
-            if is_heard || ["ATTA_", "PG", "GRAPHILE_"].iter().any(|prefix| name.starts_with(prefix)) {
+            let is_read = ["DATABASE_URL", "RUST_LOG", "NO_COLOR"].contains(&name.as_str());
+            if is_read || ["ATTA_", "PG", "GRAPHILE_"].iter().any(|prefix| name.starts_with(prefix)) {
                 command.env_remove(name);
             }
         }
@@ -104,7 +104,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What stays is in the folder for temporary files.
+        // If this fails, a temporary folder stays.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -120,7 +120,7 @@ impl Worker {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until the log contains this text, so often.
+    /// Waits until the log contains this text this number of times.
     async fn says_times(&self, text: &str, times: usize) {
         wait_for(&format!("{text:?} in {}", self.log.display()), || {
             let is_there = self.log().matches(text).count() >= times;
@@ -145,13 +145,13 @@ async fn add(db: &Database, task: &str, more: &str) {
     db.client().await.execute(&sql, &[]).await.expect("a job is added");
 }
 
-/// How many jobs there are, of a kind.
+/// The number of jobs that match the condition.
 async fn jobs(db: &Database, condition: &str) -> i64 {
     let sql = format!("select count(*) from graphile_worker.jobs where {condition}");
     db.client().await.query_one(&sql, &[]).await.expect("jobs are counted").get(0)
 }
 
-/// Waits until a file is there, or is not.
+/// Waits until a file exists, or no longer exists.
 async fn wait_for_file(path: &Path, is_wanted: bool) {
     wait_for(&format!("{} to be there: {is_wanted}", path.display()), || {
         let is_so = path.exists() == is_wanted;

@@ -6,7 +6,7 @@ use testkit::{Database, Signal};
 use crate::{Folder, add, jobs, run};
 
 #[tokio::test]
-async fn runs_what_is_due_and_ends() {
+async fn runs_due_jobs_and_ends() {
     let (db, folder) = (Database::empty().await, Folder::with_hello());
     folder.script("fail", "echo no luck >&2; exit 3");
     let schema_only = folder.atta(&["-c", &db.url(), "--schema-only"]);
@@ -14,7 +14,7 @@ async fn runs_what_is_due_and_ends() {
     add(&db, "hello", "").await;
     add(&db, "hello", ", run_at := now() + interval '1 hour'").await;
     add(&db, "fail", "").await;
-    // A crontab has no part in it, not even a wrong one.
+    // A single run ignores the crontab, even an invalid one.
     folder.write("crontab", "nonsense");
     let once = folder.atta(&["-c", &db.url(), "--once"]);
     assert_eq!((once.code, once.out.as_str()), (0, ""), "{}", once.err);
@@ -105,7 +105,7 @@ async fn the_settings_file_is_enough() {
     let done = lines.iter().find(|line| line["message"] == "job completed").unwrap();
     assert_eq!((&done["task"], &done["job"], &done["level"]), (&"hello".into(), &1.into(), &"info".into()));
     assert!(chrono::DateTime::parse_from_rfc3339(done["time"].as_str().unwrap()).is_ok());
-    // The connection of the file is every command's.
+    // The connection in the settings file applies to every command.
     assert_eq!(folder.atta(&["migrate"]).out, "schema \"graphile_worker\" is up to date\n");
 }
 

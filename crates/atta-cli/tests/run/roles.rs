@@ -1,10 +1,10 @@
-//! The worker as a role that may work and nothing else.
+//! The worker, run with the worker role.
 
 use testkit::Database;
 
 use crate::{Folder, add, jobs};
 
-/// Makes the roles by the printed SQL, and someone who logs in with the rights of one. Gives the URL.
+/// Creates the roles with the printed SQL, and a login that has the rights of one. Returns the URL.
 async fn log_in(db: &Database, folder: &Folder, kind: &str) -> String {
     let printed = folder.atta(&["migrate", "--print-roles", "--role-prefix", db.name()]);
     assert_eq!(printed.code, 0, "{}", printed.err);
@@ -30,7 +30,7 @@ async fn a_worker_that_may_not_migrate_runs_on_a_schema_that_needs_none() {
 }
 
 #[tokio::test]
-async fn a_worker_that_may_not_do_what_has_to_be_done_says_who_can() {
+async fn a_worker_that_may_not_migrate_names_the_role_that_can() {
     let (db, folder) = (Database::migrated().await, Folder::with_hello());
     let url = log_in(&db, &folder, "worker").await;
     db.client().await.batch_execute("drop view graphile_worker.jobs").await.unwrap();

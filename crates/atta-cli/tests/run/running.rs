@@ -1,4 +1,4 @@
-//! A worker that stays: signals, crontab, a log that nobody reads any more.
+//! A worker that keeps running: signals, crontab, a log that can't be written.
 
 use std::process::Stdio;
 
@@ -6,7 +6,7 @@ use testkit::{Database, Process, Signal, wait_for};
 
 use crate::{Folder, add, jobs, wait_for_file};
 
-/// Runs until the file `go` is there, and leaves `done`.
+/// Runs until the file `go` exists, and creates `done`.
 const WAITS: &str = "touch begun\nuntil [ -e go ]; do sleep 0.02; done\ntouch done";
 
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn a_signal_lets_the_running_job_finish() {
     add(&db, "wait", "").await;
     wait_for_file(&folder.path.join("begun"), true).await;
     worker.process.signal(Signal::Terminate);
-    worker.says("SIGTERM: letting running jobs finish").await;
+    worker.says("SIGTERM: waiting for running jobs to finish").await;
     add(&db, "wait", "").await;
     folder.write("go", "");
     assert_eq!(worker.code().await, Some(0), "{}", worker.log());
@@ -27,7 +27,7 @@ async fn a_signal_lets_the_running_job_finish() {
     assert_eq!((jobs(&db, "true").await, jobs(&db, "attempts = 0 and locked_at is null").await), (1, 1));
 }
 
-/// `timeout`, and supervisors that signal a process and its group.
+/// `timeout` and some supervisors signal both a process and its group.
 #[tokio::test]
 async fn a_signal_that_arrives_twice_lets_the_running_job_finish() {
     let (db, folder) = (Database::migrated().await, Folder::new());
@@ -37,7 +37,7 @@ async fn a_signal_that_arrives_twice_lets_the_running_job_finish() {
     add(&db, "wait", "").await;
     wait_for_file(&folder.path.join("begun"), true).await;
     worker.process.signal(Signal::Terminate);
-    worker.says("SIGTERM: letting running jobs finish").await;
+    worker.says("SIGTERM: waiting for running jobs to finish").await;
     worker.process.signal(Signal::Terminate);
     worker.says("SIGTERM: already shutting down").await;
     folder.write("go", "");
@@ -47,7 +47,7 @@ async fn a_signal_that_arrives_twice_lets_the_running_job_finish() {
 }
 
 #[tokio::test]
-async fn a_signal_that_comes_later_ends_it_at_once_and_the_job_keeps_its_attempt() {
+async fn a_later_signal_aborts_the_worker_and_the_job_keeps_its_attempt() {
     let (db, folder) = (Database::migrated().await, Folder::new());
     folder.script("wait", WAITS);
     folder.write("atta.toml", "shutdown_grace_period = '2m'");
@@ -55,11 +55,11 @@ async fn a_signal_that_comes_later_ends_it_at_once_and_the_job_keeps_its_attempt
     add(&db, "wait", "").await;
     wait_for_file(&folder.path.join("begun"), true).await;
     worker.process.signal(Signal::Terminate);
-    worker.says("SIGTERM: letting running jobs finish").await;
+    worker.says("SIGTERM: waiting for running jobs to finish").await;
     let first = std::time::Instant::now();
     wait_for("a later signal to end it", || {
         worker.process.signal(Signal::Terminate);
-        let is_over = worker.log().contains("SIGTERM: ending at once");
+        let is_over = worker.log().contains("SIGTERM: aborting");
         async move { is_over.then_some(()) }
     })
     .await;
@@ -70,7 +70,7 @@ async fn a_signal_that_comes_later_ends_it_at_once_and_the_job_keeps_its_attempt
 }
 
 #[tokio::test]
-async fn it_waits_for_a_database_that_does_not_answer_and_still_hears_signals() {
+async fn it_waits_for_a_database_that_does_not_answer_and_still_handles_signals() {
     let folder = Folder::with_hello();
     let mut worker = folder.start("log", &mut folder.command(&["-c", "postgres://nobody@127.0.0.1:1/app"]));
     worker.says("the database does not answer, trying again").await;
@@ -100,7 +100,7 @@ async fn a_log_that_nobody_reads_does_not_stop_it() {
     assert_eq!(worker.ended().await.code(), Some(0));
 }
 
-/// Neither the log nor what is asked for on standard output stops at a full disk, and no answer is taken for given.
+/// A full disk neither stops the worker nor goes unnoticed for data on standard output.
 #[tokio::test]
 async fn a_log_on_a_full_disk_does_not_stop_it() {
     let (db, folder) = (Database::migrated().await, Folder::new());
@@ -124,14 +124,14 @@ async fn a_log_on_a_full_disk_does_not_stop_it() {
 }
 
 #[tokio::test]
-async fn the_crontab_is_taken_up_and_makes_up_for_what_was_missed() {
+async fn a_new_crontab_is_loaded_and_missed_ticks_are_backfilled() {
     let (db, folder) = (Database::migrated().await, Folder::with_hello());
     let known = "insert into graphile_worker._private_known_crontabs (identifier, known_since)
         values ('greeting', now() - interval '90 seconds')";
     db.client().await.execute(known, &[]).await.unwrap();
     folder.write("crontab", "* * * * * hello ?id=greeting&fill=2m {name: 'cron'}\n0 0 * * * no_such_task\n");
     let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url()]));
-    worker.says("the crontab adds jobs of \"no_such_task\", and there is no such task in tasks").await;
+    worker.says("the crontab adds jobs of task \"no_such_task\", which does not exist in tasks").await;
     worker.says("hello from job").await;
     worker.process.signal(Signal::Terminate);
     assert_eq!(worker.code().await, Some(0), "{}", worker.log());

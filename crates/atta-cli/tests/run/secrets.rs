@@ -1,6 +1,7 @@
-//! Passwords are shown nowhere: not in the log at its most verbose, not in an error, not by a command that shows settings.
+//! Passwords are shown nowhere: not in the log at its most verbose, not in an error, not by a command that shows
+//! settings.
 //!
-//! On a server of its own, which asks for a password.
+//! Uses a separate server that requires a password.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +12,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::{Folder, Run, run};
 
-/// In every password here, right or wrong, and as it stands in a URL.
+/// Part of every password here, right or wrong, also in a URL.
 const SECRET: &str = "s3cr3t";
 const PASSWORD: &str = "s3cr3t @/?:'x";
 const IN_URL: &str = "s3cr3t%20%40%2F%3F%3A%27x";
@@ -64,14 +65,14 @@ fn assert_kept(run: &Run, what: &str) {
     assert!(!told.contains("panicked"), "{what}: {told}");
 }
 
-/// With everything that anybody logs.
+/// With all possible log messages.
 fn verbose(mut command: Command) -> Command {
     command.env("ATTA_LOG", "trace,atta=trace").env("RUST_BACKTRACE", "full");
     command
 }
 
 #[tokio::test]
-async fn the_log_keeps_passwords_whatever_happens_to_the_worker() {
+async fn the_log_never_contains_passwords() {
     let server = Server::start().await;
     let folder = Folder::with_hello();
     folder.script("fails", "echo wrong >&2; exit 1");
@@ -94,7 +95,7 @@ async fn the_log_keeps_passwords_whatever_happens_to_the_worker() {
 }
 
 #[tokio::test]
-async fn every_command_keeps_passwords_wherever_they_come_from() {
+async fn no_command_prints_passwords_wherever_they_come_from() {
     let server = Server::start().await;
     let folder = Folder::with_hello();
     let port = server.cluster.port();
@@ -147,7 +148,7 @@ async fn every_command_keeps_passwords_wherever_they_come_from() {
 }
 
 #[test]
-fn errors_keep_what_may_be_a_password_in_a_connection_string_that_is_wrong() {
+fn errors_for_invalid_connection_strings_contain_no_passwords() {
     let folder = Folder::with_hello();
     for connection in [
         "postgres://me:s3cr3t@127.0.0.1:1/app",
@@ -178,7 +179,7 @@ fn errors_keep_what_may_be_a_password_in_a_connection_string_that_is_wrong() {
         for words in [&["config"][..], &["config", "--json"]] {
             assert_kept(&folder.atta(&[words, &["-c", connection]].concat()), connection);
         }
-        // In the wrong place on the command line, where clap repeats what it does not understand.
+        // In the wrong place on the command line, where clap quotes what it does not accept.
         for words in
             [&[connection][..], &["migrate", connection], &["--jobs", connection], &["show", connection]]
         {
@@ -188,7 +189,7 @@ fn errors_keep_what_may_be_a_password_in_a_connection_string_that_is_wrong() {
         }
         let attached = folder.atta(&["migrate", &format!("--nonsense={connection}")]);
         assert_kept(&attached, connection);
-        // In a settings file, by itself and with a mistake in its line.
+        // In a settings file, alone and in a line with an error.
         folder.write("atta.toml", &format!("connection = {}\n", serde_json::Value::from(connection)));
         assert_kept(&folder.atta(&["config"]), connection);
         for broken in [format!("connection = \"{connection}\n"), format!("jobs = \"{connection}\"\n")] {

@@ -75,20 +75,20 @@ fn a_file_elsewhere_has_paths_of_its_own() {
 }
 
 #[test]
-fn what_is_wrong_in_the_file_is_named_with_its_line() {
+fn errors_in_the_file_are_reported_with_their_line() {
     let folder = Folder::new();
     for (text, said) in [
         ("jobs = 2\njbos = 3\n", "line 2"),
         ("jobs = 2\njbos = 3\n", "unknown field `jbos`"),
         ("claims = 'firm'\n", "line 1"),
-        ("poll_interval = 'soon'\n", "a length of time"),
+        ("poll_interval = 'soon'\n", "a duration"),
         ("jobs = \n", "line 1"),
     ] {
         folder.write("atta.toml", text);
         let run = folder.atta(&["config"]);
         assert_eq!(run.code, 2, "{text}");
         assert!(
-            run.err.contains("the settings file atta.toml is wrong") && run.err.contains(said),
+            run.err.contains("the settings file atta.toml is invalid") && run.err.contains(said),
             "{}",
             run.err
         );
@@ -109,7 +109,7 @@ fn what_is_wrong_in_the_file_is_named_with_its_line() {
     folder.write("atta.toml", "");
     let wrong = run(folder.command(&["config"]).env("ATTA_JOBS", "many"));
     assert!(
-        wrong.code == 2 && wrong.err.contains("the variable ATTA_JOBS is wrong (\"many\")"),
+        wrong.code == 2 && wrong.err.contains("the variable ATTA_JOBS has an invalid value (\"many\")"),
         "{}",
         wrong.err
     );

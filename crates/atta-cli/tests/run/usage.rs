@@ -1,4 +1,4 @@
-//! What can be said, and what is answered to what can't.
+//! Options and arguments, and the errors for invalid ones.
 
 use testkit::Database;
 
@@ -76,7 +76,7 @@ async fn connection_and_schema_go_before_and_after_any_command() {
 }
 
 #[test]
-fn wrong_words_are_errors_and_not_ignored() {
+fn invalid_arguments_are_errors_and_not_ignored() {
     let folder = Folder::with_hello();
     for (words, said) in [
         (&["-j", "2", "migrate"][..], "--jobs is an option of the worker, and can't be given with 'migrate'"),
@@ -84,12 +84,12 @@ fn wrong_words_are_errors_and_not_ignored() {
         (&["--once", "--schema-only"], "cannot be used with"),
         (&["--jobs", "0"], "must be at least 1"),
         (&["--jobs", "many"], "is not a whole number"),
-        (&["--poll-interval", "soon"], "expected a length of time"),
+        (&["--poll-interval", "soon"], "expected a duration"),
         (&["--cleanup", "EVERYTHING"], "GC_TASK_IDENTIFIERS"),
         (&["--claims", "firm"], "held, durable"),
         (&["--nonsense"], "unexpected argument"),
         (&["dance"], "unrecognized subcommand"),
-        (&["dev", "-c", "postgres://somewhere/db"], "brings a database of its own"),
+        (&["dev", "-c", "postgres://somewhere/db"], "uses its own database"),
         (&["show", "seven"], "is not a whole number"),
         (&["complete", "99999999999999999999"], "is out of range"),
         (&["add", "hello", "--priority", "high"], "is not a whole number"),
@@ -111,7 +111,7 @@ fn wrong_words_are_errors_and_not_ignored() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_with_the_cure() {
+async fn missing_settings_are_reported_with_a_hint() {
     let folder = Folder::with_hello();
     let nowhere = folder.atta(&["run"]);
     assert_eq!(nowhere.code, 2);
@@ -145,10 +145,10 @@ async fn what_is_missing_is_named_with_the_cure() {
     folder.write("crontab", "* * * * * hello\n* * * * hello\n");
     let wrong = folder.atta(&["-c", &db.url()]);
     assert_eq!(wrong.code, 2);
-    assert!(wrong.err.contains("the crontab crontab is wrong: line 2, column "), "{}", wrong.err);
+    assert!(wrong.err.contains("the crontab crontab is invalid: line 2, column "), "{}", wrong.err);
 
     let empty = Folder::new();
     let nothing = empty.atta(&["-c", &db.url()]);
     assert_eq!(nothing.code, 2);
-    assert!(nothing.err.contains("there are no tasks in the folder tasks\nhint: "), "{}", nothing.err);
+    assert!(nothing.err.contains("no tasks in the folder tasks\nhint: "), "{}", nothing.err);
 }

@@ -1,11 +1,11 @@
-//! `--watch`: changes are taken up without a restart.
+//! `--watch`: changes are loaded without a restart.
 
 use testkit::{Database, Signal};
 
 use crate::{Folder, add, wait_for_file};
 
 #[tokio::test]
-async fn new_tasks_are_taken_up_while_old_ones_finish() {
+async fn new_tasks_are_loaded_while_old_ones_finish() {
     let (db, folder) = (Database::migrated().await, Folder::new());
     folder.script("wait", "touch begun\nuntil [ -e go ]; do sleep 0.02; done\necho the old one is done");
     let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url(), "--watch"]));
@@ -20,9 +20,9 @@ async fn new_tasks_are_taken_up_while_old_ones_finish() {
     folder.write("go", "");
     worker.says("the old one is done").await;
     worker.says_times("worker stopped", 1).await;
-    // Removed, and there again: it waits, and does not end.
+    // The task is removed and then created again: the worker waits, and does not end.
     std::fs::remove_file(folder.path.join("tasks/wait")).unwrap();
-    worker.says("there are no tasks in the folder tasks yet").await;
+    worker.says("no tasks in the folder tasks yet").await;
     folder.script("wait", "echo and the newest");
     worker.says_times("worker started", 3).await;
     add(&db, "wait", "").await;
@@ -32,12 +32,12 @@ async fn new_tasks_are_taken_up_while_old_ones_finish() {
 }
 
 #[tokio::test]
-async fn a_wrong_crontab_is_told_and_the_old_one_stays() {
+async fn an_invalid_crontab_is_reported_and_the_old_one_stays() {
     let (db, folder) = (Database::migrated().await, Folder::with_hello());
     let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url(), "-w"]));
     worker.says("worker started").await;
     folder.write("crontab", "* * * * hello\n");
-    worker.says("the crontab stays as it was").await;
+    worker.says("the crontab was not reloaded").await;
     worker.says("line 1, column ").await;
     let known = "insert into graphile_worker._private_known_crontabs (identifier, known_since)
         values ('hello', now() - interval '90 seconds')";

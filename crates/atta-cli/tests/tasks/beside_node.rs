@@ -1,4 +1,4 @@
-//! The same folder under Graphile Worker's own command and under ours: a task can't tell the difference.
+//! The same folder with Graphile Worker's own command and with atta: a task can't see a difference.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -50,7 +50,7 @@ async fn a_task_sees_the_same_environment_and_input() {
     assert_eq!(by_us.len(), 8);
 }
 
-/// What the tasks wrote, by name; the databases are two.
+/// What the tasks wrote, by name; there are two databases.
 fn take_notes(project: &Folder, db: &Database) -> Vec<(String, String)> {
     let mut notes = Vec::new();
     for entry in fs::read_dir(project.path()).unwrap() {

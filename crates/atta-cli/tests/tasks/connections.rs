@@ -12,10 +12,10 @@ use tokio_postgres::Client;
 use crate::rough::atta;
 use crate::support::{Folder, add, count_jobs, database, last_error, node, node_folder};
 
-/// One that runs on every Python that there may be.
+/// A version that supports all usual versions of Python.
 const PSYCOPG: &str = "psycopg[binary]==3.2.13";
 
-/// The folder that `pip install --target` filled, once for all runs.
+/// The folder that `pip install --target` has filled, once for all test runs.
 fn python_packages() -> &'static Path {
     static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
     PACKAGES.get_or_init(|| {
@@ -26,14 +26,14 @@ fn python_packages() -> &'static Path {
             pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", PSYCOPG, "--target"]);
             let installed = pip.arg(&making).status();
             assert!(installed.expect("python3 is installed").success(), "pip install {PSYCOPG}");
-            // Another process may have been quicker, and then its folder stays.
+            // Another process may have been faster; then its folder stays.
             let _ = fs::rename(&making, &made);
         }
         made
     })
 }
 
-/// A project whose `node_modules` has `pg` in it, as `npm install pg` would have put it there.
+/// A project whose `node_modules` contains `pg`, as after `npm install pg`.
 fn with_pg(project: Folder) -> Folder {
     node();
     let packages = node_folder().canonicalize().unwrap().join("node_modules");
@@ -41,7 +41,7 @@ fn with_pg(project: Folder) -> Folder {
     project
 }
 
-/// Runs the worker until nothing is due, and gives back what it logged.
+/// Runs the worker until nothing is due, and returns its log.
 fn run_once(command: &mut Command) -> String {
     let Output { status, stderr, .. } =
         command.env("PYTHONPATH", python_packages()).stderr(Stdio::piped()).output().expect("atta runs");
@@ -60,14 +60,14 @@ async fn notes(client: &Client) -> Vec<String> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// What jobs failed with: the first line of each.
+/// The first lines of the errors of failed jobs.
 async fn errors(client: &Client) -> Vec<String> {
     let sql = "select task_identifier || ': ' || split_part(last_error, E'\\n', 1) from graphile_worker.jobs
                where last_error is not null order by 1";
     client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// One after the other on few connections: what a task leaves behind, the next one would find.
+/// Runs jobs one after the other on few connections: a task would find the state that the previous one left.
 async fn add_in_order(client: &Client, tasks: &[&str]) {
     for task in tasks {
         let sql = "select graphile_worker.add_job($1, queue_name => 'one by one', max_attempts => 1)";
@@ -102,7 +102,7 @@ async fn javascript_tasks_have_connections_of_the_project_s_own_pg() {
     let failed = ["breaks: division by zero", "throws: thrown within a transaction"];
     assert_eq!(errors(&client).await, failed, "{log}");
     assert_eq!(notes(&client).await, ["asked 1", "asked 3", "asked 5", "asked 7", "of commits"]);
-    assert!(log.contains("ended within a transaction, which is rolled back"), "{log}");
+    assert!(log.contains("left a transaction open, which was rolled back"), "{log}");
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ def task(payload, helpers):
 "
         )
     };
-    // The same with coroutines, and by psycopg's own blocks.
+    // The same with coroutines, and with psycopg's own context managers.
     let later = "async def work(connection):
     async with connection.transaction():
         await connection.execute(\"insert into notes (what) values ('of WHO')\")
@@ -155,20 +155,20 @@ async def task(payload, helpers):
     let failed = [
         "breaks: DivisionByZero: division by zero",
         "later_throws: KeyError: 'thrown later'",
-        "mixes: TypeError: a coroutine as callback is for tasks that are coroutines: async def task(payload, helpers)",
+        "mixes: TypeError: a coroutine as callback needs a coroutine as task: async def task(payload, helpers)",
         "throws: KeyError: 'thrown within a transaction'",
     ];
     assert_eq!(errors(&client).await, failed, "{log}");
     let committed = ["asked 1", "asked 3", "asked 5", "asked 7", "of commits", "of later_commits"];
     assert_eq!(notes(&client).await, committed);
-    assert!(log.contains("ended within a transaction, which is rolled back"), "{log}");
+    assert!(log.contains("left a transaction open, which was rolled back"), "{log}");
 }
 
 #[tokio::test]
 async fn many_tasks_use_connections_at_a_time() {
     let (db, client) = database().await;
     make_notes(&client).await;
-    // Each waits until three of its language are at it at a time, or were.
+    // Each task waits until three tasks of its language have run at the same time.
     let together = "select count(*) from (
           select from pg_stat_activity where datname = current_database() and query like '%together LANGUAGE'
           union all select from notes where what = 'LANGUAGE') as seen";
@@ -218,7 +218,7 @@ def task(payload, helpers):
     }
 }
 
-/// Who may log in how.
+/// Which users may log in, and how.
 const HBA: &str = "
 local     all  postgres                   trust
 local     all  all                        scram-sha-256
@@ -227,13 +227,13 @@ hostssl   all  tls_only     127.0.0.1/32  scram-sha-256
 hostnossl all  plain_only   127.0.0.1/32  scram-sha-256
 ";
 
-/// As awkward as a password can be; also in a URL, and in key=value pairs.
+/// A password with as many special characters as possible, also in a URL and in key=value pairs.
 const PASSWORD: &str = r"it's a \ p@ss/w:rd? %41#";
 const IN_URL: &str = "it's%20a%20%5C%20p%40ss%2Fw%3Ard%3F%20%2541%23";
 const IN_PAIRS: &str = r"'it\'s a \\ p@ss/w:rd? %41#'";
 
 #[tokio::test]
-async fn whatever_leads_the_worker_to_the_database_leads_the_tasks_there() {
+async fn tasks_connect_with_all_settings_of_the_worker() {
     let key = rcgen::generate_simple_self_signed(vec!["db.example".into()]).unwrap();
     let files = [
         ("pg_hba.conf", HBA),
@@ -294,7 +294,7 @@ async fn whatever_leads_the_worker_to_the_database_leads_the_tasks_there() {
             format!("postgres://tls_only:{IN_URL}@localhost:{port}/postgres?sslmode=no-verify&{options}"),
             "tls_only 5MB mine tls",
         ),
-        // Prefers TLS, and does without.
+        // Prefers TLS, and connects without it.
         (
             format!("postgres://plain_only:{IN_URL}@127.0.0.1:{port}/postgres?{options}"),
             "plain_only 5MB mine",
@@ -305,7 +305,7 @@ async fn whatever_leads_the_worker_to_the_database_leads_the_tasks_there() {
             ),
             "tls_only 6MB it's socket",
         ),
-        // The first of the servers is not there.
+        // The first of the servers is not reachable.
         (
             format!(
                 "postgres://tls_only:{IN_URL}@127.0.0.1:1,127.0.0.1:{port}/postgres?target_session_attrs=read-write&{options}"
@@ -361,7 +361,7 @@ async fn connections_of_hosted_tasks_have_the_worker_s_id_as_their_name() {
 }
 
 #[tokio::test]
-async fn a_driver_that_is_not_installed_is_named_with_the_cure() {
+async fn a_missing_driver_is_reported_with_a_hint() {
     let (db, client) = database().await;
     let project = Folder::new()
         .file("tasks/asks.js", "module.exports = (payload, { query }) => query('select 1');")
@@ -395,7 +395,7 @@ async fn a_driver_that_is_not_installed_is_named_with_the_cure() {
     fs::write(project.join("python"), "").unwrap();
     let error = run("asks_too").await;
     assert!(
-        error.contains("activate that, or set ATTA_PYTHON=") && error.contains(".venv/bin/python"),
+        error.contains("activate .venv, or set ATTA_PYTHON=") && error.contains(".venv/bin/python"),
         "{error}"
     );
     assert_eq!(count_jobs(&client).await, 0);

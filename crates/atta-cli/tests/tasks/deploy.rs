@@ -1,4 +1,4 @@
-//! The files in `deploy/`: whoever stops a worker waits for longer than the worker takes.
+//! The files in `deploy/`: supervisors wait longer for the end of a worker than the worker may take.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn text(name: &str) -> String {
     fs::read_to_string(path(name)).unwrap()
 }
 
-/// What comes after this on a line of its own.
+/// The rest of the line that begins with `start`.
 fn after<'a>(text: &'a str, start: &str) -> &'a str {
     text.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_else(|| panic!("{start} in {text}"))
 }
@@ -85,6 +85,6 @@ fn the_image_runs_the_worker_without_a_shell_and_without_privileges() {
     assert_eq!(entry, ["tini", "--", "atta"]);
     assert!(after(&dockerfile, "USER ").parse::<u32>().unwrap() > 0);
     assert_eq!(after(&dockerfile, "STOPSIGNAL "), "SIGTERM");
-    // The minimal one lacks half of what the host of Python tasks imports.
+    // The minimal package lacks half of what the host of Python tasks imports.
     assert!(dockerfile.contains(" python3 "));
 }

@@ -67,7 +67,7 @@ async fn a_compiled_program_and_one_without_first_line_are_tasks_too() {
 }
 
 #[tokio::test]
-async fn a_failure_tells_the_code_and_the_last_of_stderr() {
+async fn a_failure_has_the_exit_code_and_the_end_of_stderr() {
     let (db, client) = database().await;
     let script = "#!/bin/sh\necho fine\nfor n in $(seq 100); do echo line $n >&2; done\nexit 3\n";
     let folder = Folder::new().program("fails.sh", script);
@@ -81,7 +81,7 @@ async fn a_failure_tells_the_code_and_the_last_of_stderr() {
 }
 
 #[tokio::test]
-async fn a_signal_is_told_by_its_name() {
+async fn a_signal_is_reported_by_its_name() {
     let (db, client) = database().await;
     let folder = Folder::new().program("crash", "#!/bin/sh\nkill -SEGV $$\n");
     add(&client, "crash", "{}").await;
@@ -100,7 +100,7 @@ async fn a_program_that_can_not_be_started_fails_its_job() {
 }
 
 #[tokio::test]
-async fn a_megabyte_goes_in_whether_it_is_read_or_not() {
+async fn a_payload_of_a_megabyte_works_whether_it_is_read_or_not() {
     let (db, client) = database().await;
     let folder = Folder::new();
     let note = folder.note("seen");
@@ -121,7 +121,7 @@ async fn a_megabyte_goes_in_whether_it_is_read_or_not() {
 }
 
 #[tokio::test]
-async fn a_task_past_its_time_limit_is_ended_with_all_it_started() {
+async fn a_task_that_exceeds_its_time_limit_is_ended_with_all_its_processes() {
     let (db, client) = database().await;
     let folder = Folder::new();
     let note = folder.note("pids");
@@ -137,14 +137,14 @@ async fn a_task_past_its_time_limit_is_ended_with_all_it_started() {
     add(&client, "quick", "{}").await;
     run_once_with(&db, settings).await;
     let error = last_error(&client).await;
-    assert_eq!(error, "the time limit of 500ms is over: killed by SIGKILL (signal 9)");
+    assert_eq!(error, "the time limit of 500ms was exceeded: killed by SIGKILL (signal 9)");
     for pid in fs::read_to_string(note).unwrap().lines() {
         wait_for_end(pid).await;
     }
 }
 
 #[tokio::test]
-async fn what_a_task_leaves_running_is_ended_with_it() {
+async fn processes_that_a_task_leaves_are_ended_with_it() {
     let (db, client) = database().await;
     let folder = Folder::new();
     let note = folder.note("pid");
@@ -156,11 +156,11 @@ async fn what_a_task_leaves_running_is_ended_with_it() {
     assert!(start.elapsed() < Duration::from_secs(20));
     assert_eq!(count_jobs(&client).await, 0);
     wait_for_end(fs::read_to_string(note).unwrap().trim()).await;
-    assert!(!log::lines_with("processes that the task left running were ended").is_empty());
+    assert!(!log::lines_with("killed processes that the task had left running").is_empty());
 }
 
 #[tokio::test]
-async fn a_shutdown_tells_the_group_and_gives_the_attempt_back() {
+async fn a_shutdown_signals_the_group_and_restores_the_attempt() {
     let (db, client) = database().await;
     let folder = Folder::new();
     let (note, told) = (folder.note("pid"), folder.note("told"));
@@ -190,7 +190,7 @@ async fn a_shutdown_tells_the_group_and_gives_the_attempt_back() {
     assert_eq!((row.get::<_, i16>(0), row.get::<_, bool>(1)), (0, true));
 }
 
-/// Gone, or a zombie that nobody has waited for yet.
+/// Waits until a process has ended, or is defunct because nobody has waited for it yet.
 pub(crate) async fn wait_for_end(pid: &str) {
     wait_for("a process to end", || async {
         let state = Command::new("ps").args(["-o", "stat=", "-p", pid]).output().unwrap().stdout;
@@ -208,9 +208,9 @@ async fn a_program_that_can_not_be_started_fails_with_the_likely_reason() {
         .program("from_windows.sh", "#!/bin/sh\r\nexit 0\r\n")
         .program("by_a_folder.sh", "#!/tmp\nexit 0\n");
     for (task, reason) in [
-        ("elsewhere", "(is there the program that its first line names? #!/no/such/shell -e)"),
-        ("from_windows", "(its lines end with CR LF, as on Windows, and the first must not: #!/bin/sh)"),
-        ("by_a_folder", "(may this user execute it? chmod +x)"),
+        ("elsewhere", "(does the program in its first line exist? #!/no/such/shell -e)"),
+        ("from_windows", "(its first line ends with CR LF; it must end with LF: #!/bin/sh)"),
+        ("by_a_folder", "(is it executable for this user? chmod +x)"),
     ] {
         add(&client, task, "{}").await;
         run_once(&db, &folder).await;

@@ -1,4 +1,4 @@
-//! Runs that the worker has given up, and hosts that are not ready: with the real binary.
+//! Runs that the worker has given up, and hosts that are not ready; with the real binary.
 
 use std::fs;
 use std::path::Path;
@@ -45,7 +45,7 @@ async fn end(mut worker: Process) {
     assert!(worker.ended().await.success());
 }
 
-/// The task hangs past its time limit, in as many threads as there are slots. The host answers all the while.
+/// The task exceeds its time limit in as many threads as there are slots. The host answers all the time.
 #[tokio::test]
 async fn hung_python_functions_keep_no_other_task_waiting_and_what_was_given_up_never_begins() {
     let (db, client) = database().await;
@@ -63,16 +63,16 @@ async fn hung_python_functions_keep_no_other_task_waiting_and_what_was_given_up_
     for _ in 0..4 {
         add(&client, "marks", "{}").await;
     }
-    // Both slots were free again, and the naps still go on.
+    // Both slots were free again, while the functions were still sleeping.
     wait_for_count(&client, "task_identifier = 'marks'", 0).await;
     assert_eq!(read(&project, "napped"), "");
     lines(&project, "napped", 2).await;
     assert_eq!(read(&project, "marks").lines().count(), 4, "each ran once: {}", read(&project, "marks"));
-    assert_eq!(count(&client, "last_error = 'the time limit of 1s is over'").await, 2);
+    assert_eq!(count(&client, "last_error = 'the time limit of 1s was exceeded'").await, 2);
     end(worker).await;
 }
 
-/// The host is blocked when the worker gives its jobs up.
+/// The host is blocked when the worker gives up its runs.
 #[tokio::test]
 async fn a_run_that_waits_in_a_blocked_host_does_not_begin_after_an_abort() {
     let (db, client) = database().await;
@@ -144,7 +144,7 @@ async fn jobs_of_a_host_that_can_not_start_wait_for_it_and_run_once() {
     assert_eq!(read(&project, "marks").lines().count(), 5);
 }
 
-/// Loading takes longer than a job may run.
+/// Loading takes longer than the time limit of a job.
 #[tokio::test]
 async fn a_time_limit_counts_from_the_start_of_the_run_in_a_ready_host() {
     let (db, client) = database().await;
@@ -197,7 +197,7 @@ async fn a_host_that_dies_before_it_is_ready_costs_no_job_an_attempt_and_few_lin
     end(worker).await;
 }
 
-/// The task that blocks its host has no time limit; the one behind it has.
+/// The task that blocks its host has no time limit; the task that waits behind it has one.
 #[tokio::test]
 async fn a_run_that_could_not_begin_in_a_blocked_host_loses_no_attempt() {
     let (db, client) = database().await;
@@ -221,7 +221,7 @@ async fn a_run_that_could_not_begin_in_a_blocked_host_loses_no_attempt() {
     end(worker).await;
 }
 
-/// A coroutine that does not yield: the host reads messages all the while, in another thread.
+/// A coroutine that does not yield. The host still reads messages, in another thread.
 #[tokio::test]
 async fn a_coroutine_that_blocks_the_loop_past_its_time_limit_ends_with_its_host() {
     let (db, client) = database().await;
@@ -235,13 +235,13 @@ async fn a_coroutine_that_blocks_the_loop_past_its_time_limit_ends_with_its_host
     client.execute("select graphile_worker.add_job('blocks', max_attempts => 1)", &[]).await.unwrap();
     let worker = start(&mut atta(project.path(), &db.url(), &["2"]), &project);
     lines(&project, "blocks", 1).await;
-    wait_for_count(&client, "last_error = 'the time limit of 500ms is over'", 1).await;
+    wait_for_count(&client, "last_error = 'the time limit of 500ms was exceeded'", 1).await;
     add(&client, "later", "{}").await;
     wait_for_count(&client, "task_identifier = 'later'", 0).await;
     end(worker).await;
 }
 
-/// One job kills its host; the others are run all the same, by a host that takes its place.
+/// One job kills its host; the others are run by the next host process.
 #[tokio::test]
 async fn a_single_run_waits_for_a_host_that_died() {
     let (db, client) = database().await;

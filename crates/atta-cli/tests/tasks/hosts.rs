@@ -1,4 +1,4 @@
-//! Hosts that die, talk nonsense, or come from the user.
+//! Hosts that die, send invalid messages, or are provided by the user.
 
 use std::process::Command;
 
@@ -30,7 +30,7 @@ async fn a_killed_host_fails_its_jobs_and_later_ones_run() {
             client.query_one(sql, &[&job]).await.unwrap().get::<_, Option<String>>(0)
         })
         .await;
-        let wanted = format!("the {name} host that ran the task has died: killed by SIGKILL (signal 9)");
+        let wanted = format!("the {name} host died while it ran the task: killed by SIGKILL (signal 9)");
         assert_eq!(error, wanted);
     }
     add(&client, "quick", "{}").await;
@@ -41,19 +41,19 @@ async fn a_killed_host_fails_its_jobs_and_later_ones_run() {
 }
 
 #[tokio::test]
-async fn a_task_that_ends_its_host_fails_with_what_it_wrote() {
+async fn a_task_that_ends_its_host_fails_with_its_output() {
     let (db, client) = database().await;
     let task = "module.exports = () => new Promise(() => { setTimeout(() => { throw new Error('out of nowhere'); }); });";
     let folder = Folder::new().file("throws.js", task);
     add(&client, "throws", "{}").await;
     run_once(&db, &folder).await;
     let error = last_error(&client).await;
-    assert!(error.starts_with("the node host that ran the task has died: exit code 1\nstderr:\n"), "{error}");
+    assert!(error.starts_with("the node host died while it ran the task: exit code 1\nstderr:\n"), "{error}");
     assert!(error.contains("Error: out of nowhere"), "{error}");
 }
 
 #[tokio::test]
-async fn nonsense_on_the_wire_is_told_and_left_out() {
+async fn invalid_messages_are_logged_and_ignored() {
     let (db, client) = database().await;
     let task = "module.exports = async (payload, { addJob }) => {
       const fs = require('node:fs');
@@ -66,12 +66,12 @@ async fn nonsense_on_the_wire_is_told_and_left_out() {
     let sql = "select task_identifier from graphile_worker.jobs";
     let left: String = client.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(left, "after");
-    assert!(!log::lines_with("what is no word of ours: not a word").is_empty());
-    assert!(!log::lines_with(r#"what we do not know: {"what":1}"#).is_empty());
+    assert!(!log::lines_with("ignored an invalid message of the host: not a word").is_empty());
+    assert!(!log::lines_with(r#"ignored an unknown message of the host: {"what":1}"#).is_empty());
 }
 
 #[tokio::test]
-async fn what_a_task_starts_reads_no_words_and_its_output_is_logged() {
+async fn processes_of_a_task_read_no_messages_and_their_output_is_logged() {
     let (db, client) = database().await;
     let task = "module.exports = () => {
       require('node:child_process').execSync('cat; echo said by a child', { stdio: 'inherit' });
@@ -86,7 +86,7 @@ async fn what_a_task_starts_reads_no_words_and_its_output_is_logged() {
 }
 
 #[tokio::test]
-async fn a_host_that_has_lost_its_socket_is_started_anew() {
+async fn a_host_that_has_lost_its_socket_is_restarted() {
     let (db, client) = database().await;
     let task = "module.exports = () => new Promise(() => {
       process.exit = () => {};
@@ -100,5 +100,5 @@ async fn a_host_that_has_lost_its_socket_is_started_anew() {
     settings.kill_after = std::time::Duration::from_millis(300);
     crate::support::run_once_with(&db, settings).await;
     let error = last_error(&client).await;
-    assert!(error.starts_with("the node host that ran the task has died: it closed its socket"), "{error}");
+    assert!(error.starts_with("the node host died while it ran the task: it closed its socket"), "{error}");
 }

@@ -6,7 +6,7 @@ use crate::log;
 use crate::support::{Folder, add, count_jobs, database, last_error, options, run_once, run_once_with};
 use crate::tasks::TasksFolder;
 
-/// As the quickstart of Graphile Worker has it.
+/// As in the quickstart of Graphile Worker.
 const HELLO: &str = "// tasks/hello.js
 module.exports = async (payload, helpers) => {
   const { name } = payload;
@@ -15,7 +15,7 @@ module.exports = async (payload, helpers) => {
 ";
 
 #[tokio::test]
-async fn the_quickstart_runs_as_it_stands() {
+async fn the_quickstart_runs_as_printed() {
     let (db, client) = database().await;
     let folder = Folder::new().file("hello.js", HELLO);
     client
@@ -82,13 +82,14 @@ async fn jobs_of_a_task_that_can_not_be_loaded_are_not_claimed_and_others_are() 
         found.unwrap_or_else(|| panic!("{task}: {told:?}")).message.clone()
     };
     assert!(of("wrong").contains("does not export a function"), "{}", of("wrong"));
-    // Where it is, and nothing of the way through Node's loader.
+    // The position of the error, without the frames of Node's loader.
     assert!(of("broken").contains("broken.js:1\nmodule.exports = (;"), "{}", of("broken"));
     assert!(!of("broken").contains("node:internal"), "{}", of("broken"));
     assert!(of("broken_too").contains("broken_too.mjs"), "{}", of("broken_too"));
 }
 
-/// A host that is started before the worker does not know its id yet. The first job does.
+/// A host that is started before the worker does not know the worker's id yet. It knows the id when it runs the first
+/// job.
 #[tokio::test]
 async fn the_first_jobs_of_a_host_know_their_worker_and_their_task() {
     let (db, client) = database().await;
@@ -141,7 +142,7 @@ module.exports = async (payload, helpers) => {
   const many = await addJobs([{ identifier: "third", payload: [1] }, { identifier: "third", queueName: "x" }]);
   assert.strictEqual(many.length, 2);
   await assert.rejects(addJob("x".repeat(200), {}), /128/);
-  await assert.rejects(addJob("third", {}, { priority: 1e6 }), /can be added/);
+  await assert.rejects(addJob("third", {}, { priority: 1e6 }), /invalid job/);
   await assert.rejects(helpers.query("select 1"), /npm install pg/);
   logger.scope({ step: 2 }).warn("scoped words", { more: [1] });
   console.log("printed\nin two lines of first");
@@ -181,7 +182,7 @@ async fn only_the_items_of_a_batch_that_failed_are_left() {
     let sql = "select payload::text from graphile_worker._private_jobs";
     let payload: String = client.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(payload, r#"[{"n":1,"big":12345678901234567890},{"n":3}]"#);
-    assert_eq!(log::lines_with("gave back 1 results for 3 items").len(), 1);
+    assert_eq!(log::lines_with("returned 1 results for 3 items").len(), 1);
 }
 
 #[tokio::test]
@@ -202,7 +203,7 @@ async fn a_shutdown_fires_the_abort_signal() {
     let (db, client) = database().await;
     let task = "module.exports = (payload, { abortSignal, logger }) => new Promise((resolve, reject) => {
       logger.info('waits for the abort');
-      abortSignal.addEventListener('abort', () => { logger.info('heard the abort'); reject(abortSignal.reason); });
+      abortSignal.addEventListener('abort', () => { logger.info('received the abort'); reject(abortSignal.reason); });
     });";
     let folder = Folder::new().file("waits.js", task);
     add(&client, "waits", "{}").await;
@@ -218,13 +219,13 @@ async fn a_shutdown_fires_the_abort_signal() {
     handle.request_shutdown();
     tokio::time::timeout(testkit::DEADLINE, running).await.unwrap().unwrap().unwrap();
     tasks.close().await;
-    assert_eq!(log::lines_with("heard the abort").len(), 1);
+    assert_eq!(log::lines_with("received the abort").len(), 1);
     let row = client.query_one("select attempts, last_error from graphile_worker.jobs", &[]).await.unwrap();
     assert_eq!((row.get::<_, i16>(0), row.get::<_, Option<String>>(1)), (0, None));
 }
 
 #[tokio::test]
-async fn a_time_limit_is_told_and_a_task_that_blocks_the_host_does_not_block_for_ever() {
+async fn a_time_limit_is_reported_and_a_task_that_blocks_the_host_does_not_block_it_forever() {
     let (db, client) = database().await;
     let folder = Folder::new()
         .file("waits.js", "module.exports = () => new Promise(() => {});")
@@ -235,18 +236,18 @@ async fn a_time_limit_is_told_and_a_task_that_blocks_the_host_does_not_block_for
     settings.kill_after = Duration::from_millis(400);
     add(&client, "waits", "{}").await;
     run_once_with(&db, settings.clone()).await;
-    assert_eq!(last_error(&client).await, "the time limit of 1.5s is over");
+    assert_eq!(last_error(&client).await, "the time limit of 1.5s was exceeded");
     client.execute("truncate graphile_worker._private_jobs", &[]).await.unwrap();
     add(&client, "blocks", "{}").await;
     run_once_with(&db, settings.clone()).await;
-    assert_eq!(last_error(&client).await, "the time limit of 1.5s is over");
+    assert_eq!(last_error(&client).await, "the time limit of 1.5s was exceeded");
     client.execute("truncate graphile_worker._private_jobs", &[]).await.unwrap();
-    // The first of them has its own limit; the second is held up by it until the host is killed, and tried again.
+    // The first of them has its own limit; the second waits for it until the host is killed, and is retried.
     settings.time_limit = None;
     settings.time_limits.insert("blocks".into(), Duration::from_millis(500));
     add(&client, "blocks", "{}").await;
     run_once_with(&db, settings).await;
-    assert_eq!(last_error(&client).await, "the time limit of 500ms is over");
+    assert_eq!(last_error(&client).await, "the time limit of 500ms was exceeded");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What the log says, to be read by tests.
+//! Records the log, so that tests can read it.
 
 use std::fmt::Debug;
 use std::sync::{Mutex, Once};
@@ -19,7 +19,7 @@ pub(crate) struct Line {
 
 static LINES: Mutex<Vec<Line>> = Mutex::new(Vec::new());
 
-/// Begins to keep what is logged, in all tests of the process.
+/// Starts to record the log of all tests of the process.
 pub(crate) fn keep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -28,7 +28,7 @@ pub(crate) fn keep() {
     });
 }
 
-/// The lines with this text in them. Texts of different tests should differ.
+/// The recorded lines that contain this text. Texts of different tests should differ.
 pub(crate) fn lines_with(text: &str) -> Vec<Line> {
     let lines = LINES.lock().unwrap();
     lines.iter().filter(|line| line.message.contains(text)).cloned().collect()
@@ -41,7 +41,7 @@ impl<S: tracing::Subscriber> Layer<S> for Keeper {
         let mut line = Line { level: event.metadata().level().to_string(), ..Line::default() };
         event.record(&mut line);
         let mut lines = LINES.lock().unwrap();
-        // A flood is not what tests look for.
+        // Limits the memory if there are very many lines.
         if lines.len() < 100_000 {
             lines.push(line);
         }

@@ -1,8 +1,8 @@
 //! The folder of tasks: real programs, real hosts, a real worker.
 //!
-//! The module is taken in as it is, so that a test can drive it without the commands around it.
+//! The tests include the module of the binary, so that they can use it without the commands around it.
 #![allow(missing_docs)]
-// Also in functions that are called by tests.
+// Also in helper functions of the tests.
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code, reason = "the binary uses all of it")]

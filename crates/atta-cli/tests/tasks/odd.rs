@@ -1,10 +1,11 @@
-//! Payloads that a language can't read, and errors that ours can't: no job may wait for ever for an answer.
+//! Payloads that a language can't parse, and errors that Rust can't: no job may wait forever for a result.
 
 use tokio_postgres::Client;
 
 use crate::support::{Folder, add, count_jobs, database, run_once};
 
-/// Deeper than a recursive reader goes, longer than a number may be, letters that are halves, and good ones between.
+/// JSON nested deeper than a recursive parser supports, numbers with too many digits, halves of surrogate pairs, and
+/// ordinary payloads in between.
 fn payloads() -> Vec<String> {
     let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
     let odd = ["1e400", "\"\\u0000\"", "\"\\ud800\"", "{\"\\udc00\":1}", "\"\u{2028}\"", "\n[ 1 ,\r\n2 ]"];
@@ -33,8 +34,8 @@ async fn a_payload_that_python_cannot_read_fails_its_job_and_no_other() {
     add(&client, "waits", "\"\\ud800\"").await;
     run_once(&db, &folder).await;
     let errors = errors(&client).await;
-    assert!(errors.iter().all(|error| error.starts_with("the payload is refused: ")), "{errors:?}");
-    // A newer Python may read both, an older one the number.
+    assert!(errors.iter().all(|error| error.starts_with("the payload is invalid: ")), "{errors:?}");
+    // A newer Python may parse both, an older one the number.
     assert!(errors.len() <= 2, "{errors:?}");
 }
 
@@ -54,7 +55,7 @@ async fn javascript_takes_every_payload() {
     assert_eq!(errors(&client).await, [] as [&str; 0]);
 }
 
-/// A message that is cut after so many letters may end in the middle of one.
+/// A message that is cut after a number of characters may end in the middle of a surrogate pair.
 #[tokio::test]
 async fn an_error_with_half_a_letter_fails_the_job_all_the_same() {
     let (db, client) = database().await;
@@ -80,7 +81,7 @@ async fn an_error_with_half_a_letter_fails_the_job_all_the_same() {
     }
 }
 
-/// An answer to a run is always sent, whatever the task throws or returns. Without one, the job would run for ever.
+/// A result is always sent, whatever the task throws or returns. Otherwise the job would run forever.
 #[tokio::test]
 async fn errors_and_results_that_cannot_be_read_fail_their_jobs() {
     let (db, client) = database().await;

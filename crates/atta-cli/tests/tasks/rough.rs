@@ -9,11 +9,11 @@ use testkit::{Process, wait_for};
 use crate::executables::wait_for_end;
 use crate::support::{Folder, add, database, node};
 
-/// What the worker may have of memory, at the most.
+/// The largest memory that the worker may use.
 const MEMORY: u64 = 60 << 20;
 
-/// The command itself on the folder `tasks` of a project, with so many slots and other words, and with nothing
-/// of our environment that it listens to.
+/// The command on the folder `tasks` of a project, with these arguments, and without the variables of our environment
+/// that it reads.
 pub(crate) fn atta(project: &Path, url: &str, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atta"));
     command
@@ -28,7 +28,7 @@ pub(crate) fn atta(project: &Path, url: &str, words: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end, and tells the most memory that it was seen to have, in bytes.
+/// Runs the command to its end. Returns the largest memory that was observed, in bytes.
 async fn run_watched(command: &mut Command) -> u64 {
     let mut process = Process::start(command);
     let mut most = 0;
@@ -43,7 +43,7 @@ async fn run_watched(command: &mut Command) -> u64 {
 }
 
 #[tokio::test]
-async fn whatever_tasks_do_the_worker_stays_up_and_small() {
+async fn the_worker_survives_rough_tasks_with_little_memory() {
     let (db, client) = database().await;
     let project = Folder::new()
         .file("atta.toml", "kill_after = \"500ms\"\n[time_limits]\nhangs = \"500ms\"\n")
@@ -67,7 +67,7 @@ async fn whatever_tasks_do_the_worker_stays_up_and_small() {
     let mut command = atta(project.path(), &db.url(), &["4", "--once"]);
     let most = run_watched(&mut command).await;
     assert!(most < MEMORY, "the worker took {} kB", most / 1024);
-    // Apart, since whatever runs in a host dies with it.
+    // Separately, because everything that runs in a host ends with it.
     add(&client, "dies", "{}").await;
     add(&client, "dies_too", "{}").await;
     run_watched(&mut command).await;
@@ -77,9 +77,9 @@ async fn whatever_tasks_do_the_worker_stays_up_and_small() {
     let left: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     let wanted = [
         ("crashes", "killed by SIGKILL (signal 9)"),
-        ("dies", "the node host that ran the task has died: killed by SIGKILL (signal 9)"),
-        ("dies_too", "the python host that ran the task has died: exit code 7"),
-        ("hangs", "the time limit of 500ms is over: killed by SIGKILL (signal 9)"),
+        ("dies", "the node host died while it ran the task: killed by SIGKILL (signal 9)"),
+        ("dies_too", "the python host died while it ran the task: exit code 7"),
+        ("hangs", "the time limit of 500ms was exceeded: killed by SIGKILL (signal 9)"),
     ];
     assert_eq!(left, wanted.map(|(task, error)| (task.to_owned(), error.to_owned())));
 }
@@ -126,7 +126,7 @@ async fn typescript_runs_where_node_can() {
     assert_eq!(errors, []);
 }
 
-/// A host in another language, by the words in docs/guides/hosts.md: all it can do is count.
+/// A host in another language, which follows docs/guides/hosts.md: all it can do is count.
 const PERL_HOST: &str = r#"
 use strict; use IO::Handle;
 open(my $in, '<&=', 3) or die; open(my $out, '>&=', 3) or die; $out->autoflush(1);

@@ -52,7 +52,7 @@ async fn filled(task: &str, jobs: usize) -> Database {
     db
 }
 
-/// Four processes that have started already when the time begins.
+/// Four processes that have started before the time is measured.
 fn drain_by_node(db: &Database, jobs: usize) -> f64 {
     let harness = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/node/harness.js");
     let output = Command::new(node())

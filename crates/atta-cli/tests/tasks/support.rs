@@ -16,7 +16,7 @@ use tokio_postgres::Client;
 use crate::log;
 use crate::tasks::{TasksFolder, TasksSettings};
 
-/// A folder of a test's own, removed with this value.
+/// A folder of one test, removed with this value.
 pub(crate) struct Folder {
     path: PathBuf,
 }
@@ -34,7 +34,7 @@ impl Folder {
         &self.path
     }
 
-    /// Where a task can leave something for the test.
+    /// A file in which a task can leave something for the test.
     pub(crate) fn note(&self, name: &str) -> PathBuf {
         self.path.join(format!("~{name}"))
     }
@@ -72,12 +72,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // The next clean removes it.
+        // If this fails, the folder stays in target.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// A database, a connection to it, and what is kept of the log from now on.
+/// A database, and a connection to it. The log is recorded from now on.
 pub(crate) async fn database() -> (Database, Client) {
     log::keep();
     let db = Database::migrated().await;
@@ -90,7 +90,7 @@ pub(crate) async fn add(client: &Client, task: &str, payload: &str) -> i64 {
     client.query_one(sql, &[&task, &payload]).await.expect("a job is added").get(0)
 }
 
-/// Opens the folder, runs what is due, and closes it.
+/// Opens the folder, runs the due jobs, and closes it.
 pub(crate) async fn run_once(db: &Database, folder: &Folder) {
     run_once_with(db, folder.settings(db)).await;
 }
@@ -107,7 +107,7 @@ pub(crate) fn options(db: &Database) -> WorkerOptions {
     WorkerOptions::default().database_url(db.url()).concurrency(4)
 }
 
-/// The error of the one job that is left.
+/// The error of the only remaining job.
 pub(crate) async fn last_error(client: &Client) -> String {
     let sql = "select last_error from graphile_worker.jobs";
     let row = client.query_one(sql, &[]).await.expect("one job is left");
@@ -118,7 +118,7 @@ pub(crate) async fn count_jobs(client: &Client) -> i64 {
     client.query_one("select count(*) from graphile_worker.jobs", &[]).await.unwrap().get(0)
 }
 
-/// Node 22 from npm, which is installed for the tests beside Graphile Worker.
+/// Node 22 from npm, which is installed for the tests together with Graphile Worker.
 pub(crate) fn node() -> &'static Path {
     static NODE: OnceLock<PathBuf> = OnceLock::new();
     NODE.get_or_init(|| {

@@ -81,7 +81,7 @@ begin
     insert into {schema}._private_job_queues (queue_name) values (add_job.queue_name) on conflict do nothing;
   end loop;
 
-  -- Both are looked up once more, by the insert's own snapshot: a clean-up may have taken them meanwhile.
+  -- The insert looks up the task and the queue again in its own snapshot: a clean-up may have deleted them meanwhile.
   insert into {schema}._private_jobs as job (
     job_queue_id, task_id, payload, run_at, max_attempts, key, priority, flags
   )
@@ -97,18 +97,18 @@ begin
   from {schema}._private_tasks as task
   where task.id = v_task_id
     and (v_queue_id is null or exists (select from {schema}._private_job_queues as queue where queue.id = v_queue_id))
-  -- Only unsafe_dedupe brings a key here.
+  -- Jobs with a key reach this insert only in the mode unsafe_dedupe.
   on conflict (key) do update
     set revision = job.revision + 1, updated_at = pg_catalog.now()
   returning * into v_job;
   if not found then
     raise exception using
       errcode = 'serialization_failure',
-      message = 'a task or queue was cleaned up while a job of it was being added',
-      hint = 'Nothing was added; do it again.';
+      message = 'the task or queue of a job was deleted by a clean-up while the job was being added',
+      hint = 'Nothing was added. Repeat the call.';
   end if;
 
-  -- A job that was there before has had its notice.
+  -- A job that existed before was announced when it was added.
   if v_job.revision = 0 then
     perform pg_catalog.pg_notify('jobs:insert', pg_catalog.json_build_object('r', pg_catalog.random(), 'count', 1, 'schema', {schema_text})::text);
   end if;

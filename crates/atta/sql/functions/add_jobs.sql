@@ -18,21 +18,21 @@ as $atta$
 -- {functions_marker}
 #variable_conflict use_column
 declare
-  v_wrong {schema}.job_spec;
+  v_invalid {schema}.job_spec;
   v_key text;
   v_keys text[];
   v_unkeyed_ids bigint[];
   v_keyed_ids bigint[];
   v_done_keys text[];
-  -- A session keeps its plans. A plan that was made while the table was almost empty reads all of it, and would do so for
-  -- every single add later. So a few jobs are returned as the inserts returned them. Many are read again by their ids, as
-  -- their payloads may be too large for an array.
+  -- A session keeps its plans. A plan that was made while the table was almost empty reads the whole table, and would do so
+  -- for every later add of a single job. Therefore a few jobs are returned as the inserts returned them. Many jobs are read
+  -- again by their ids, because their payloads may be too large for an array.
   v_are_few constant boolean := pg_catalog.cardinality(specs) <= 10;
   v_jobs {schema}._private_jobs[];
   v_added bigint;
 begin
   select spec.*
-  into v_wrong
+  into v_invalid
   from pg_catalog.unnest(specs) as spec
   where spec.identifier is null
     or pg_catalog.length(spec.identifier) > 128
@@ -44,48 +44,48 @@ begin
     or pg_catalog.octet_length(pg_catalog.array_to_string(spec.flags, '')) > 65536
   limit 1;
   if found then
-    if v_wrong.identifier is null then
+    if v_invalid.identifier is null then
       raise exception using
         errcode = 'GWBID',
         message = 'task identifier is null',
         hint = 'Every job needs a task identifier of up to 128 characters.';
-    elsif pg_catalog.length(v_wrong.identifier) > 128 then
+    elsif pg_catalog.length(v_invalid.identifier) > 128 then
       raise exception using
         errcode = 'GWBID',
         message = pg_catalog.format('task identifier is too long: %s characters (%L...)',
-          pg_catalog.length(v_wrong.identifier), pg_catalog.left(v_wrong.identifier, 32)),
+          pg_catalog.length(v_invalid.identifier), pg_catalog.left(v_invalid.identifier, 32)),
         hint = 'At most 128 characters are allowed.';
-    elsif pg_catalog.length(v_wrong.queue_name) > 128 then
+    elsif pg_catalog.length(v_invalid.queue_name) > 128 then
       raise exception using
         errcode = 'GWBQN',
         message = pg_catalog.format('queue name is too long: %s characters (%L...)',
-          pg_catalog.length(v_wrong.queue_name), pg_catalog.left(v_wrong.queue_name, 32)),
+          pg_catalog.length(v_invalid.queue_name), pg_catalog.left(v_invalid.queue_name, 32)),
         hint = 'At most 128 characters are allowed.';
-    elsif v_wrong.max_attempts < 1 then
+    elsif v_invalid.max_attempts < 1 then
       raise exception using
         errcode = 'GWBMA',
-        message = pg_catalog.format('invalid max_attempts: %s', v_wrong.max_attempts),
+        message = pg_catalog.format('invalid max_attempts: %s', v_invalid.max_attempts),
         hint = 'At least 1 attempt is needed, at most 32767 are allowed.';
-    elsif (case when pg_catalog.array_ndims(v_wrong.flags) = 1 then pg_catalog.array_position(v_wrong.flags, null) end) is not null then
+    elsif (case when pg_catalog.array_ndims(v_invalid.flags) = 1 then pg_catalog.array_position(v_invalid.flags, null) end) is not null then
       raise exception using
         errcode = 'invalid_parameter_value',
         message = 'a flag is null',
-        hint = 'Leave it out; flags that are null as a whole are fine.';
-    elsif pg_catalog.octet_length(pg_catalog.array_to_string(v_wrong.flags, '')) > 65536 then
+        hint = 'Remove the null from the array; flags may be null as a whole.';
+    elsif pg_catalog.octet_length(pg_catalog.array_to_string(v_invalid.flags, '')) > 65536 then
       raise exception using
         errcode = 'invalid_parameter_value',
         message = pg_catalog.format('the flags of a job are too long: %s bytes',
-          pg_catalog.octet_length(pg_catalog.array_to_string(v_wrong.flags, ''))),
-        hint = 'At most 65,536 bytes in all are allowed: workers read the flags of every job that they claim.';
+          pg_catalog.octet_length(pg_catalog.array_to_string(v_invalid.flags, ''))),
+        hint = 'A job may have at most 65,536 bytes of flags, because workers read the flags of every job.';
     else
       raise exception using
         errcode = 'GWBJK',
-        message = case v_wrong.job_key
+        message = case v_invalid.job_key
           when '' then 'job key is empty'
           else pg_catalog.format('job key is too long: %s characters (%L...)',
-            pg_catalog.length(v_wrong.job_key), pg_catalog.left(v_wrong.job_key, 32))
+            pg_catalog.length(v_invalid.job_key), pg_catalog.left(v_invalid.job_key, 32))
         end,
-        hint = 'A job key has 1 to 512 characters; leave it out (null) for a job without one.';
+        hint = 'A job key has 1 to 512 characters; for a job without a key, use null.';
     end if;
   end if;
 
@@ -103,7 +103,7 @@ begin
       hint = 'Add them in two calls, or give them different keys.';
   end if;
 
-  -- Only what is missing: an insert that conflicts would burn a value of a 32-bit sequence.
+  -- Inserts only missing rows: an insert that conflicts would use up a value of a 32-bit sequence.
   insert into {schema}._private_tasks (identifier)
   select distinct spec.identifier
   from pg_catalog.unnest(specs) as spec
@@ -123,7 +123,7 @@ begin
     perform pg_catalog.pg_notify('jobs:insert', '');
     return;
   end if;
-  -- Delivered at commit.
+  -- PostgreSQL delivers the notification at commit.
   perform pg_catalog.pg_notify(
     'jobs:insert',
     pg_catalog.json_build_object(
@@ -206,7 +206,7 @@ begin
         on conflict (key) do update set
           job_queue_id = excluded.job_queue_id,
           task_id = excluded.task_id,
-          -- Two arrays are joined as jsonb, as Graphile does. That refuses a \u0000, half of a surrogate pair, a character
+          -- Two arrays are joined as jsonb, as Graphile does. jsonb rejects \u0000, half of a surrogate pair, a character
           -- that the encoding of the database does not have, and huge numbers, with an error that quotes the stored
           -- payload. Arrays that may have one of these are joined as texts.
           payload = case
@@ -250,12 +250,12 @@ begin
       update {schema}._private_jobs as job
       set key = null, attempts = job.max_attempts, updated_at = pg_catalog.now()
       where job.key = any (v_keys);
-      -- Nothing in our way, and yet not inserted: the count below says why.
+      -- No job has this key, and still nothing was inserted: a task or queue is missing, which the count below detects.
       exit when not found;
     end loop;
 
-    -- By the ids that the inserts returned. At repeatable read a job that another transaction has deleted since can still
-    -- be seen, and has the key too.
+    -- Reads by the ids that the inserts returned, not by key: at repeatable read, a job that another transaction has
+    -- deleted since is still visible, and has the same key.
     return query
       select job.*
       from (
@@ -284,8 +284,8 @@ begin
   if v_added < pg_catalog.cardinality(specs) then
     raise exception using
       errcode = 'serialization_failure',
-      message = 'a task or queue was cleaned up while jobs of it were being added',
-      hint = 'Nothing was added; do it again.';
+      message = 'the task or queue of a job was deleted by a clean-up while the job was being added',
+      hint = 'Nothing was added. Repeat the call.';
   end if;
 end
 $atta$ language plpgsql volatile;

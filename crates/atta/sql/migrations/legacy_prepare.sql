@@ -23,7 +23,7 @@ begin
   if running > 0 then
     raise exception using
       errcode = 'object_in_use',
-      message = pg_catalog.format('%s jobs are locked by workers, or wait behind one that is', running),
+      message = pg_catalog.format('%s jobs are locked by workers, or wait for a locked job of their queue', running),
       hint = 'Stop all workers of the old version, let them finish, and migrate again. '
         'If they are gone already, free what they held: clear locked_at and locked_by in jobs and job_queues.';
   end if;

@@ -1,4 +1,4 @@
--- "others" has neither of the first two.
+-- The condition "others" does not include query_canceled and assert_failure.
 exception when query_canceled or assert_failure or others then
   get stacked diagnostics
     v_code = returned_sqlstate,

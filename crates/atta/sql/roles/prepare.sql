@@ -21,7 +21,7 @@ begin
   if v_owner is null then
     raise exception using
       errcode = 'undefined_table',
-      message = format('there are no jobs in schema %I', {schema_text}),
+      message = format('schema %I has no table of jobs', {schema_text}),
       hint = 'Install it first: atta migrate';
   end if;
   select pg_get_userbyid(namespace.nspowner)
@@ -32,8 +32,8 @@ begin
   if found then
     raise exception using
       errcode = 'duplicate_schema',
-      message = format('schema %I is there already, and belongs to role %I', {add_schema_text}, v_stranger),
-      hint = 'Drop it, or take other names: atta migrate --print-roles --role-prefix NAME';
+      message = format('schema %I already exists and belongs to role %I', {add_schema_text}, v_stranger),
+      hint = 'Drop it, or use other names: atta migrate --print-roles --role-prefix NAME';
   end if;
   foreach v_role in array array[{producer_text}, {worker_text}, {reader_text}] loop
     if not exists (select from pg_roles where rolname = v_role) then

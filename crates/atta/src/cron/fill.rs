@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_phrase_is_refused() {
+    fn invalid_phrases_are_rejected() {
         for phrase in [
             "",
             "5",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_reads_the_same() {
+    fn the_printed_form_can_be_parsed() {
         for fill in [
             CrontabFill::default(),
             CrontabFill::hours(25),

@@ -78,7 +78,7 @@ impl List {
     fn add(&mut self, item: Cron) -> Result<()> {
         item.check()?;
         if !self.identifiers.insert(item.identifier().to_owned()) {
-            let message = format!("there is a cron item with the identifier {:?} already", item.identifier());
+            let message = format!("two cron items have the identifier {:?}", item.identifier());
             return Err(Error::config(message).with_hint("give one of them another id"));
         }
         self.items.push(Arc::new(item));

@@ -4,9 +4,9 @@ use std::fmt;
 
 use chrono_tz::Tz;
 
-use super::fault::{Fault, quote};
 use super::fill::{CrontabFill, EXPECTED_PHRASE};
 use super::pattern::Word;
+use super::problem::{Problem, quote};
 use crate::JobKeyMode;
 
 const EXPECTED_OPTION: &str =
@@ -28,12 +28,12 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Reads `?id=a&fill=1h`. Adds a fault for each invalid option.
-    pub(super) fn read(word: Word<'_>, faults: &mut Vec<Fault>) -> Options {
+    /// Reads `?id=a&fill=1h`. Adds a problem for each invalid option.
+    pub(super) fn read(word: Word<'_>, problems: &mut Vec<Problem>) -> Options {
         let mut options = Options::default();
         let mut seen = vec![];
         if word.text == "?" {
-            faults.push(Fault::new(word.end(), "there is no option after the ?", EXPECTED_OPTION));
+            problems.push(Problem::new(word.end(), "no option follows the ?", EXPECTED_OPTION));
         }
         let mut offset = word.offset + 1;
         for option in word.text[1..].split('&') {
@@ -46,14 +46,14 @@ impl Options {
             let name_length = name.chars().count();
             let name = decode(name);
             if seen.contains(&name) {
-                faults.push(Fault::new(
+                problems.push(Problem::new(
                     start,
-                    format!("the option {name} is there twice"),
+                    format!("the option {name} is given twice"),
                     "each option once",
                 ));
             } else if let Err((at_name, message, expected)) = options.set(&name, &decode(value)) {
                 let offset = if at_name { start } else { start + name_length + 1 };
-                faults.push(Fault::new(offset.min(word.end()), message, expected));
+                problems.push(Problem::new(offset.min(word.end()), message, expected));
             }
             seen.push(name);
         }
@@ -81,7 +81,7 @@ impl Options {
                 let zone = value.replace(' ', "+").parse().ok();
                 self.time_zone = Some(zone.ok_or(wrong("a time zone such as Europe/Paris"))?);
             }
-            _ => return Err((true, format!("the option {} is not known", quote(name)), EXPECTED_OPTION)),
+            _ => return Err((true, format!("unknown option {}", quote(name)), EXPECTED_OPTION)),
         }
         Ok(())
     }

@@ -9,10 +9,10 @@ use std::collections::hash_map::Entry;
 use std::str::FromStr;
 
 use super::Cron;
-use super::fault::{CrontabError, CrontabErrors, Fault, quote};
 use super::options::Options;
 use super::pattern::{Pattern, Word};
 use super::payload;
+use super::problem::{CrontabError, CrontabErrors, Problem, quote};
 
 const EXPECTED_TASK: &str = "a task: a letter or _, then letters, digits, _, :, / or -, at most 128 in all";
 const EXPECTED_FIELDS: &str = "minute, hour, day of the month, month, day of the week, then a task";
@@ -35,15 +35,15 @@ pub fn parse_crontab(text: &str) -> Result<Vec<Cron>, CrontabErrors> {
     let mut lines_of = HashMap::new();
     for (number, line) in (1..).zip(text.split('\n')) {
         let line = line.strip_suffix('\r').unwrap_or(line);
-        let Some(Line { item, mut faults, identifier }) = read_line(line) else { continue };
+        let Some(Line { item, mut problems, identifier }) = read_line(line) else { continue };
         if let Some(Identifier { text, offset }) = identifier {
             match lines_of.entry(text) {
                 Entry::Vacant(entry) => drop(entry.insert(number)),
-                Entry::Occupied(entry) => faults.push(duplicate(entry.key(), offset, *entry.get())),
+                Entry::Occupied(entry) => problems.push(duplicate(entry.key(), offset, *entry.get())),
             }
         }
-        faults.sort_by_key(|fault| fault.offset);
-        errors.extend(faults.into_iter().map(|fault| CrontabError::new(number, line, fault)));
+        problems.sort_by_key(|problem| problem.offset);
+        errors.extend(problems.into_iter().map(|problem| CrontabError::new(number, line, problem)));
         items.extend(item);
     }
     match CrontabErrors::of(errors) {
@@ -57,45 +57,45 @@ impl FromStr for Cron {
     type Err = CrontabErrors;
 
     fn from_str(line: &str) -> Result<Cron, CrontabErrors> {
-        let nothing = || Line::wrong(Fault::new(0, "there is no cron item", EXPECTED_FIELDS));
-        let Line { item, faults, .. } = read_line(line).unwrap_or_else(nothing);
-        item.ok_or_else(|| at_line_one(line, faults))
+        let nothing = || Line::invalid(Problem::new(0, "the line contains no cron item", EXPECTED_FIELDS));
+        let Line { item, problems, .. } = read_line(line).unwrap_or_else(nothing);
+        item.ok_or_else(|| at_line_one(line, problems))
     }
 }
 
 /// Reads five fields, or a word such as `@daily`, and nothing more.
 pub(super) fn read_pattern(text: &str) -> Result<Pattern, CrontabErrors> {
-    let mut faults = Vec::new();
+    let mut problems = Vec::new();
     let mut cursor = Cursor::new(text);
-    let pattern = read_fields(&mut cursor, &mut faults);
+    let pattern = read_fields(&mut cursor, &mut problems);
     if !cursor.rest.is_empty() {
-        faults.push(Fault::new(cursor.offset, "there is more after the pattern", "five fields"));
+        problems.push(Problem::new(cursor.offset, "unexpected text after the pattern", "five fields"));
     }
     match pattern {
-        Some(pattern) if faults.is_empty() => Ok(pattern),
-        _ => Err(at_line_one(text, faults)),
+        Some(pattern) if problems.is_empty() => Ok(pattern),
+        _ => Err(at_line_one(text, problems)),
     }
 }
 
-fn at_line_one(line: &str, mut faults: Vec<Fault>) -> CrontabErrors {
-    // A parser that returns no item always returns a fault; this makes sure that nobody has to rely on it.
-    if faults.is_empty() {
-        faults.push(Fault::new(0, "this can't be read", EXPECTED_FIELDS));
+fn at_line_one(line: &str, mut problems: Vec<Problem>) -> CrontabErrors {
+    // A parser that returns no item always returns a problem; this makes sure that nobody has to rely on it.
+    if problems.is_empty() {
+        problems.push(Problem::new(0, "invalid cron item", EXPECTED_FIELDS));
     }
-    let errors = faults.into_iter().map(|fault| CrontabError::new(1, line, fault)).collect();
-    CrontabErrors::of(errors).expect("there is at least one fault, as of the lines above")
+    let errors = problems.into_iter().map(|problem| CrontabError::new(1, line, problem)).collect();
+    CrontabErrors::of(errors).expect("a problem was added above if there was none")
 }
 
-fn duplicate(identifier: &str, offset: usize, first: usize) -> Fault {
-    let message = format!("the identifier {} is that of line {first} already", quote(identifier));
-    Fault::new(offset, message, "an identifier of its own: ?id=…")
+fn duplicate(identifier: &str, offset: usize, first: usize) -> Problem {
+    let message = format!("the identifier {} is already used on line {first}", quote(identifier));
+    Problem::new(offset, message, "a unique identifier: ?id=…")
 }
 
-/// The result of a line that is neither empty nor a comment: an item, or else faults.
+/// The result of a line that is neither empty nor a comment: an item, or else problems.
 struct Line {
     item: Option<Cron>,
-    faults: Vec<Fault>,
-    /// Set also for a line with other faults, so that these don't hide a duplicate identifier.
+    problems: Vec<Problem>,
+    /// Set also for a line with other problems, so that these don't hide a duplicate identifier.
     identifier: Option<Identifier>,
 }
 
@@ -106,8 +106,8 @@ struct Identifier {
 }
 
 impl Line {
-    fn wrong(fault: Fault) -> Line {
-        Line { item: None, faults: vec![fault], identifier: None }
+    fn invalid(problem: Problem) -> Line {
+        Line { item: None, problems: vec![problem], identifier: None }
     }
 }
 
@@ -117,74 +117,74 @@ fn read_line(line: &str) -> Option<Line> {
     if cursor.rest.is_empty() {
         return None;
     }
-    if let Some(fault) = lone_carriage_return(line) {
-        return Some(Line::wrong(fault));
+    if let Some(problem) = lone_carriage_return(line) {
+        return Some(Line::invalid(problem));
     }
     if cursor.rest.starts_with('#') {
         return None;
     }
-    let mut faults = Vec::new();
-    let pattern = read_fields(&mut cursor, &mut faults);
-    let task = read_task(&mut cursor, &mut faults);
-    let before = faults.len();
-    let options = read_options(&mut cursor, &mut faults);
-    let identifier = task.filter(|_| faults.len() == before).map(|task| Identifier {
+    let mut problems = Vec::new();
+    let pattern = read_fields(&mut cursor, &mut problems);
+    let task = read_task(&mut cursor, &mut problems);
+    let before = problems.len();
+    let options = read_options(&mut cursor, &mut problems);
+    let identifier = task.filter(|_| problems.len() == before).map(|task| Identifier {
         text: options.id.clone().unwrap_or_else(|| task.text.to_owned()),
         offset: task.offset,
     });
-    let payload = read_payload(&cursor, &mut faults);
+    let payload = read_payload(&cursor, &mut problems);
     let item = match (pattern, task) {
-        (Some(pattern), Some(task)) if faults.is_empty() => {
+        (Some(pattern), Some(task)) if problems.is_empty() => {
             Some(Cron::read(task.text, pattern, options, payload))
         }
         _ => None,
     };
-    Some(Line { item, faults, identifier })
+    Some(Line { item, problems, identifier })
 }
 
 /// Rejects a carriage return within a line. In a file whose lines end with CR alone, as on the first Macs, a comment
 /// would otherwise extend to the end of the file.
-fn lone_carriage_return(line: &str) -> Option<Fault> {
+fn lone_carriage_return(line: &str) -> Option<Problem> {
     let start = line.chars().take_while(|c| is_space(*c)).count();
     let offset = start + line.trim_matches(is_space).chars().position(|c| c == '\r')?;
-    Some(Fault::new(offset, "a carriage return is inside of the line", "lines that end with LF or CRLF"))
+    Some(Problem::new(offset, "a carriage return is inside the line", "lines that end with LF or CRLF"))
 }
 
-fn read_fields(cursor: &mut Cursor<'_>, faults: &mut Vec<Fault>) -> Option<Pattern> {
+fn read_fields(cursor: &mut Cursor<'_>, problems: &mut Vec<Problem>) -> Option<Pattern> {
     if cursor.rest.starts_with('@') {
-        return Pattern::read_macro(cursor.word()?).map_err(|fault| faults.push(fault)).ok();
+        return Pattern::read_macro(cursor.word()?).map_err(|problem| problems.push(problem)).ok();
     }
     let mut words = [Word { text: "*", offset: 0 }; 5];
     for (count, word) in words.iter_mut().enumerate() {
         let Some(next) = cursor.word() else {
             let message = format!("the line ends after {count} of 5 time fields");
-            faults.push(Fault::new(cursor.offset, message, EXPECTED_FIELDS));
+            problems.push(Problem::new(cursor.offset, message, EXPECTED_FIELDS));
             return None;
         };
         *word = next;
     }
-    Some(Pattern::read(&words, faults))
+    Some(Pattern::read(&words, problems))
 }
 
-fn read_task<'a>(cursor: &mut Cursor<'a>, faults: &mut Vec<Fault>) -> Option<Word<'a>> {
+fn read_task<'a>(cursor: &mut Cursor<'a>, problems: &mut Vec<Problem>) -> Option<Word<'a>> {
     let Some(word) = cursor.word() else {
-        // A line that ended before this already has a fault.
-        if faults.is_empty() {
-            faults.push(Fault::new(cursor.offset, "there is no task", EXPECTED_TASK));
+        // A line that ended before this already has a problem.
+        if problems.is_empty() {
+            problems.push(Problem::new(cursor.offset, "the task is missing", EXPECTED_TASK));
         }
         return None;
     };
-    let Some(wrong) = wrong_in_task(word.text) else {
+    let Some(wrong) = invalid_in_task(word.text) else {
         return Some(word);
     };
-    let message = format!("{} is no task", quote(word.text));
-    faults.push(Fault::new(word.offset + wrong, message, EXPECTED_TASK));
+    let message = format!("{} is not a valid task identifier", quote(word.text));
+    problems.push(Problem::new(word.offset + wrong, message, EXPECTED_TASK));
     None
 }
 
 /// The first character that is not allowed in the task identifier of a crontab.
-pub(super) fn wrong_in_task(task: &str) -> Option<usize> {
-    let is_wrong = |(index, c): (usize, char)| {
+pub(super) fn invalid_in_task(task: &str) -> Option<usize> {
+    let is_invalid = |(index, c): (usize, char)| {
         let is_right = match index {
             0 => c == '_' || c.is_ascii_alphabetic(),
             1..128 => c.is_ascii_alphanumeric() || "_:/-".contains(c),
@@ -192,30 +192,34 @@ pub(super) fn wrong_in_task(task: &str) -> Option<usize> {
         };
         !is_right
     };
-    if task.is_empty() { Some(0) } else { task.chars().enumerate().position(is_wrong) }
+    if task.is_empty() { Some(0) } else { task.chars().enumerate().position(is_invalid) }
 }
 
-fn read_options(cursor: &mut Cursor<'_>, faults: &mut Vec<Fault>) -> Options {
+fn read_options(cursor: &mut Cursor<'_>, problems: &mut Vec<Problem>) -> Options {
     if !cursor.rest.starts_with('?') {
         return Options::default();
     }
-    cursor.word().map(|word| Options::read(word, faults)).unwrap_or_default()
+    cursor.word().map(|word| Options::read(word, problems)).unwrap_or_default()
 }
 
-fn read_payload(cursor: &Cursor<'_>, faults: &mut Vec<Fault>) -> Option<serde_json::Value> {
+fn read_payload(cursor: &Cursor<'_>, problems: &mut Vec<Problem>) -> Option<serde_json::Value> {
     if cursor.rest.is_empty() {
         return None;
     }
     if !cursor.rest.starts_with('{') {
         let what = if cursor.rest.starts_with('#') {
-            "a comment needs a line of its own"
+            "a comment must be on its own line"
         } else {
-            "this is too much"
+            "unexpected text"
         };
-        faults.push(Fault::new(cursor.offset, what, "?options, then a {payload}, or the end of the line"));
+        problems.push(Problem::new(
+            cursor.offset,
+            what,
+            "?options, then a {payload}, or the end of the line",
+        ));
         return None;
     }
-    payload::read(cursor.rest).map_err(|fault| faults.push(fault.moved(cursor.offset))).ok()
+    payload::read(cursor.rest).map_err(|problem| problems.push(problem.moved(cursor.offset))).ok()
 }
 
 /// The part of a line that is still to be read, without the white space around it.

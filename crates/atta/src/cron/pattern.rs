@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use super::fault::{Fault, quote};
 use super::moment::{CronDigest, Moment};
+use super::problem::{Problem, quote};
 
 /// When an item is due, by the calendar: one set per field, as bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,11 +67,11 @@ impl Word<'_> {
 }
 
 impl Pattern {
-    /// Reads five words. Adds the faults of each invalid word.
-    pub(super) fn read(words: &[Word<'_>; 5], faults: &mut Vec<Fault>) -> Pattern {
+    /// Reads five words. Adds the problems of each invalid word.
+    pub(super) fn read(words: &[Word<'_>; 5], problems: &mut Vec<Problem>) -> Pattern {
         let mut sets = [0; 5];
         for ((set, word), field) in sets.iter_mut().zip(words).zip(&FIELDS) {
-            *set = field.read(*word, faults);
+            *set = field.read(*word, problems);
         }
         let [minutes, hours, dates, months, days_of_week] = sets;
         let text = words.map(|word| word.text).join(" ");
@@ -79,10 +79,10 @@ impl Pattern {
     }
 
     /// Reads a word such as `@daily`.
-    pub(super) fn read_macro(word: Word<'_>) -> Result<Pattern, Fault> {
+    pub(super) fn read_macro(word: Word<'_>) -> Result<Pattern, Problem> {
         let Some((name, fields)) = MACROS.iter().find(|(name, _)| *name == word.text) else {
-            let message = format!("{} is not known", quote(word.text));
-            return Err(Fault::new(word.offset, message, EXPECTED_MACRO));
+            let message = format!("unknown macro {}", quote(word.text));
+            return Err(Problem::new(word.offset, message, EXPECTED_MACRO));
         };
         let mut texts = fields.split(' ').map(|text| Word { text, offset: word.offset });
         let words = std::array::from_fn(|_| texts.next().unwrap_or(Word { text: "*", offset: word.offset }));
@@ -124,7 +124,7 @@ impl Pattern {
     /// The parts of the pattern that Node's Graphile Worker would reject.
     pub(super) fn objections(&self) -> Vec<String> {
         if self.text.starts_with('@') {
-            return vec![format!("the word {} instead of five fields", self.text)];
+            return vec![format!("the macro {} instead of five fields", self.text)];
         }
         let mut objections = Vec::new();
         for (text, field) in self.text.split(' ').zip(&FIELDS) {
@@ -150,13 +150,13 @@ impl fmt::Display for Pattern {
 }
 
 impl Field {
-    fn read(&self, word: Word<'_>, faults: &mut Vec<Fault>) -> u64 {
+    fn read(&self, word: Word<'_>, problems: &mut Vec<Problem>) -> u64 {
         let mut set = 0;
         let mut offset = word.offset;
         for part in word.text.split(',') {
             match self.read_part(part) {
                 Ok(bits) => set |= bits,
-                Err(fault) => faults.push(fault.moved(offset)),
+                Err(problem) => problems.push(problem.moved(offset)),
             }
             offset += part.chars().count() + 1;
         }
@@ -164,7 +164,7 @@ impl Field {
         if set >> (self.max + 1) & 1 == 1 { set & !(1 << (self.max + 1)) | 1 } else { set }
     }
 
-    fn read_part(&self, part: &str) -> Result<u64, Fault> {
+    fn read_part(&self, part: &str) -> Result<u64, Problem> {
         let (range, step) = match part.split_once('/') {
             Some((range, step)) => (range, self.read_step(range, step)?),
             None => (part, 1),
@@ -173,10 +173,10 @@ impl Field {
         Ok((first..=last).step_by(step).fold(0, |set, number| set | 1 << number))
     }
 
-    fn read_step(&self, range: &str, step: &str) -> Result<usize, Fault> {
+    fn read_step(&self, range: &str, step: &str) -> Result<usize, Problem> {
         let offset = range.chars().count() + 1;
         if range != "*" && !range.contains('-') {
-            return Err(Fault::new(
+            return Err(Problem::new(
                 0,
                 format!("a step needs * or a range before it, not {}", quote(range)),
                 "*/n or a-b/n",
@@ -184,11 +184,11 @@ impl Field {
         }
         match number(step) {
             Some(step) if step > 0 => Ok(step as usize),
-            _ => Err(Fault::new(offset, format!("{} is no step", quote(step)), "a number from 1")),
+            _ => Err(Problem::new(offset, format!("{} is not a valid step", quote(step)), "a number from 1")),
         }
     }
 
-    fn read_range(&self, range: &str) -> Result<(u32, u32), Fault> {
+    fn read_range(&self, range: &str) -> Result<(u32, u32), Problem> {
         let Some((first, last)) = range.split_once('-') else {
             return self.read_value(range).map(|value| (value, value));
         };
@@ -196,23 +196,25 @@ impl Field {
         let is_week =
             self.limit == 7 && last.eq_ignore_ascii_case("sun") && !first.eq_ignore_ascii_case(last);
         let first = self.read_value(first)?;
-        let end = self.read_value(last).map_err(|fault| fault.moved(offset))?;
+        let end = self.read_value(last).map_err(|problem| problem.moved(offset))?;
         // A week may end on Sunday: fri-sun.
         let end = if is_week { 7 } else { end };
         if end > first {
             return Ok((first, end));
         }
-        let message = format!("the range {} does not go up", quote(range));
-        Err(Fault::new(offset, message, format!("a {} after {first}", self.name)))
+        let message = format!("the range {} does not end after its start", quote(range));
+        Err(Problem::new(offset, message, format!("a {} after {first}", self.name)))
     }
 
-    fn read_value(&self, text: &str) -> Result<u32, Fault> {
+    fn read_value(&self, text: &str) -> Result<u32, Problem> {
         if let Some(position) = self.names.iter().position(|name| text.eq_ignore_ascii_case(name)) {
             return Ok(self.min + position as u32);
         }
         match number(text) {
             Some(value) if (self.min..=self.limit).contains(&value) => Ok(value),
-            _ => Err(Fault::new(0, format!("{} is no {}", quote(text), self.name), self.expected())),
+            _ => {
+                Err(Problem::new(0, format!("{} is not a valid {}", quote(text), self.name), self.expected()))
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, json};
 
-use super::fault::Fault;
+use super::problem::Problem;
 
 /// How deeply objects and arrays may be nested: the parser is recursive, and the stack is finite.
 const DEPTH: usize = 100;
@@ -14,10 +14,10 @@ const DEPTH: usize = 100;
 pub(super) const EXPECTED_PAYLOAD: &str = "a JSON5 object on the same line, such as {onboarding: false}";
 
 /// Reads an object. Offsets are counted from the start of `text`.
-pub(super) fn read(text: &str) -> Result<Value, Fault> {
+pub(super) fn read(text: &str) -> Result<Value, Problem> {
     if !text.ends_with('}') {
         let end = text.chars().count();
-        return Err(Fault::new(end, "the payload does not end with }", EXPECTED_PAYLOAD));
+        return Err(Problem::new(end, "the payload does not end with }", EXPECTED_PAYLOAD));
     }
     json5::from_str::<Payload>(text).map(|payload| payload.0).map_err(|error| {
         let offset = match error.position() {
@@ -25,10 +25,10 @@ pub(super) fn read(text: &str) -> Result<Value, Fault> {
             _ => 0,
         };
         let message = match error.code() {
-            Some(code) => format!("the payload is no JSON5: {code}"),
-            None => format!("the payload is no JSON5: {error}"),
+            Some(code) => format!("the payload is not valid JSON5: {code}"),
+            None => format!("the payload is not valid JSON5: {error}"),
         };
-        Fault::new(offset, message, EXPECTED_PAYLOAD)
+        Problem::new(offset, message, EXPECTED_PAYLOAD)
     })
 }
 
@@ -60,7 +60,9 @@ impl<'de> DeserializeSeed<'de> for Depth {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         if self.0 > DEPTH {
-            return Err(D::Error::custom(format!("more than {DEPTH} objects or arrays lie in each other")));
+            return Err(D::Error::custom(format!(
+                "objects and arrays are nested more than {DEPTH} levels deep"
+            )));
         }
         deserializer.deserialize_any(self)
     }
@@ -130,15 +132,15 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_pointed_at() {
+    fn an_error_has_its_position() {
         assert_eq!(read("{a: 1, b: oh}").unwrap_err().offset, 10);
         assert_eq!(read("{a: 1").unwrap_err().offset, 5);
     }
 
     #[test]
-    fn a_payload_without_end_to_its_depth_is_refused() {
+    fn a_payload_that_is_nested_too_deeply_is_rejected() {
         let deep = format!("{{a:{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(read(&deep).unwrap_err().message.contains("lie in each other"));
+        assert!(read(&deep).unwrap_err().message.contains("nested more than"));
         let fine = format!("{{a:{}{}}}", "[".repeat(90), "]".repeat(90));
         assert!(read(&fine).is_ok());
     }

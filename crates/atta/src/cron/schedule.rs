@@ -94,17 +94,17 @@ impl CronEvent {
         match self {
             CronEvent::Started { items, .. } => tracing::debug!(items, "cron started"),
             CronEvent::Backfilled { timestamp, identifiers } => {
-                tracing::info!(%timestamp, ?identifiers, "cron made up for a minute that was missed");
+                tracing::info!(%timestamp, ?identifiers, "cron backfilled jobs of a missed minute");
             }
             CronEvent::Scheduled { timestamp, identifiers } => {
                 tracing::debug!(%timestamp, ?identifiers, "cron added jobs")
             }
             CronEvent::TimeJumped { expected, now } => {
-                tracing::warn!(%expected, %now, "the clock has jumped; cron goes on from the present");
+                tracing::warn!(%expected, %now, "the clock has jumped; cron continues from the current time");
             }
             CronEvent::ClockDiffers { ahead } => tracing::warn!(
                 seconds_ahead = ahead.num_seconds(),
-                "this machine's clock differs from the database's; cron follows the database's"
+                "this machine's clock differs from the database's; cron uses the database's clock"
             ),
             CronEvent::ScheduledAhead { identifier, last_execution, now } => tracing::warn!(
                 identifier,
@@ -114,10 +114,10 @@ impl CronEvent {
                  to change that, set last_execution of the item in _private_known_crontabs to the present"
             ),
             CronEvent::Refused { timestamp, identifier, error } => {
-                tracing::error!(%timestamp, identifier, %error, "the job of a cron item was refused");
+                tracing::error!(%timestamp, identifier, %error, "the database rejected the job of a cron item");
             }
             CronEvent::Failed { error, pause } => {
-                tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "cron failed, trying again")
+                tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "cron failed; retrying")
             }
         }
     }
@@ -151,7 +151,7 @@ pub(crate) async fn run_schedule(
         }
         let pause = plan::back_off(schedule.failures, fastrand::f64());
         schedule.failures = schedule.failures.saturating_add(1);
-        schedule.tell(CronEvent::Failed { error, pause });
+        schedule.report(CronEvent::Failed { error, pause });
         schedule.rest(pause).await;
     }
 }
@@ -194,7 +194,7 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
                     self.failures = 0;
                 }
                 Step::Resume => {
-                    self.tell(CronEvent::TimeJumped { expected: next.begin(), now });
+                    self.report(CronEvent::TimeJumped { expected: next.begin(), now });
                     next = self.start().await?;
                 }
             }
@@ -208,9 +208,9 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         let items = self.items.snapshot();
         let known = self.register(&items, start).await?;
         self.note(&items, start);
-        self.tell(CronEvent::Started { at: start, items: items.len() });
+        self.report(CronEvent::Started { at: start, items: items.len() });
         for (identifier, last_execution) in plan::scheduled_ahead(&known, start) {
-            self.tell(CronEvent::ScheduledAhead { identifier, last_execution, now: start });
+            self.report(CronEvent::ScheduledAhead { identifier, last_execution, now: start });
         }
 
         let unbroken = plan::unbroken(start, self.next);
@@ -225,7 +225,7 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         if let Some(difference) = self.clock.difference() {
             let (database, local) = self.store.read_clock().await?;
             if let Some(ahead) = difference.note(database, local) {
-                self.tell(CronEvent::ClockDiffers { ahead });
+                self.report(CronEvent::ClockDiffers { ahead });
             }
         }
         Ok(self.clock.now())
@@ -281,18 +281,18 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         let scheduled = self.store.schedule(minute, due, backfilled).await?;
         let timestamp = minute.begin();
         for (identifier, error) in scheduled.refused {
-            self.tell(CronEvent::Refused { timestamp, identifier, error });
+            self.report(CronEvent::Refused { timestamp, identifier, error });
         }
         let identifiers = scheduled.identifiers;
         match (identifiers.is_empty(), backfilled) {
             (true, _) => {}
-            (false, true) => self.tell(CronEvent::Backfilled { timestamp, identifiers }),
-            (false, false) => self.tell(CronEvent::Scheduled { timestamp, identifiers }),
+            (false, true) => self.report(CronEvent::Backfilled { timestamp, identifiers }),
+            (false, false) => self.report(CronEvent::Scheduled { timestamp, identifiers }),
         }
         Ok(())
     }
 
-    fn tell(&self, event: CronEvent) {
+    fn report(&self, event: CronEvent) {
         event.log();
         (self.on_event)(event);
     }

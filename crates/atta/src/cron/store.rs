@@ -62,7 +62,9 @@ impl Store {
         let (asked_at, began) = (Utc::now(), Instant::now());
         let rows = self.query_on(client, doing, READ_CLOCK, &[]).await?;
         let local = asked_at + began.elapsed() / 2;
-        let row = rows.first().ok_or_else(|| Error::unavailable(format!("{doing}: no answer")))?;
+        let row = rows
+            .first()
+            .ok_or_else(|| Error::unavailable(format!("{doing}: the database returned no row")))?;
         Ok((row.get("now"), local))
     }
 
@@ -142,13 +144,16 @@ impl Store {
             Err(_) => {
                 // The pool must not hand out a connection on which a statement is still running.
                 drop(Object::take(client));
-                Err(Error::unavailable(format!("{doing}: no answer for {} seconds", PATIENCE.as_secs())))
+                Err(Error::unavailable(format!(
+                    "{doing}: no response from the database within {} seconds",
+                    PATIENCE.as_secs()
+                )))
             }
         }
     }
 
     async fn client(&self, doing: &str) -> Result<Object> {
-        let stopped = || Error::unavailable(format!("{doing}: the worker stops"));
+        let stopped = || Error::unavailable(format!("{doing}: the worker is shutting down"));
         self.stop.run_until_cancelled(pool::get(&self.pool, doing)).await.unwrap_or_else(|| Err(stopped()))
     }
 }

@@ -46,7 +46,7 @@ impl Miss {
 
     pub(super) fn timeout(server: &Server, limit: Option<Duration>) -> Miss {
         let limit = limit.unwrap_or_default().as_secs();
-        Miss::new(server, MissKind::Unavailable, format!("no answer within {limit} s (connect_timeout)"))
+        Miss::new(server, MissKind::Unavailable, format!("no response within {limit} s (connect_timeout)"))
     }
 
     pub(super) fn wrong_kind(server: &Server, why: &str) -> Miss {
@@ -72,7 +72,7 @@ impl Miss {
                 (MissKind::Tls, chain(cause))
             }
             (None, Some(cause)) if cause.to_string() == "password missing" => {
-                (MissKind::NoPassword, "the server wants a password, and none was given".into())
+                (MissKind::NoPassword, "the server requires a password, but none was given".into())
             }
             (None, Some(cause)) if error.to_string() == "authentication error" => {
                 (MissKind::Refused, chain(cause))
@@ -192,7 +192,7 @@ impl Failure {
         let wire = BrokenWire(Some(self));
         match Config::new().user("nobody").connect_raw(wire, NoTls).await {
             Err(error) => error,
-            Ok(_) => unreachable!("nothing comes out of a broken wire"),
+            Ok(_) => unreachable!("a broken connection never returns data"),
         }
     }
 
@@ -208,7 +208,7 @@ impl Failure {
         let failure = error
             .into_source()
             .and_then(|cause| cause.downcast::<io::Error>().ok()?.into_inner()?.downcast::<Failure>().ok());
-        Ok(*failure.expect("it was just seen to be one"))
+        Ok(*failure.expect("the type was checked above"))
     }
 }
 
@@ -226,8 +226,8 @@ fn hint(settings: &ConnectionSettings, miss: &Miss) -> String {
     let code = miss.code().map(SqlState::code).unwrap_or_default();
     match (miss.kind, code) {
         (MissKind::Refused, "28P01") => match (settings.has_password(), settings.passfile()) {
-            (false, Some(file)) => format!("is the password of {user} in {} right?", file.display()),
-            _ => format!("is the password of {user} right?"),
+            (false, Some(file)) => format!("check the password of {user} in {}", file.display()),
+            _ => format!("check the password of {user}"),
         },
         (MissKind::Refused, "3D000") => format!("create it: createdb {database}; or name another one"),
         (MissKind::Refused, _) => format!(
@@ -237,17 +237,19 @@ fn hint(settings: &ConnectionSettings, miss: &Miss) -> String {
             "give it in the connection string, by PGPASSWORD, or in the passfile ~/.pgpass".into()
         }
         (MissKind::Tls, _) if miss.reason.contains("does not support TLS") => {
-            format!("sslmode is {mode}: turn TLS on in the server (ssl = on), or take sslmode=prefer")
+            format!("sslmode is {mode}: enable TLS on the server (ssl = on), or use sslmode=prefer")
         }
         (MissKind::Tls, _) => format!(
             "sslmode is {mode}, and the server's certificate is checked against {}",
             settings.tls().describe_roots()
         ),
-        (MissKind::Invalid, _) => "are the options of the connection right?".into(),
-        (MissKind::WrongKind, _) => "target_session_attrs asks for another kind of server".into(),
-        (MissKind::UnknownHost, _) => "is the host's name right?".into(),
+        (MissKind::Invalid, _) => "check the connection options".into(),
+        (MissKind::WrongKind, _) => "target_session_attrs requires another kind of server".into(),
+        (MissKind::UnknownHost, _) => "check the host name".into(),
         (MissKind::Unavailable, code) if cure(code).is_some() => cure(code).unwrap_or_default().into(),
-        (MissKind::Unavailable, _) => "is the server running, and are host and port right?".into(),
+        (MissKind::Unavailable, _) => {
+            "check that the server is running, and that host and port are correct".into()
+        }
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) async fn probe(settings: &ConnectionSettings) -> Result<Link> {
     {
         return Ok(Link::Direct);
     }
-    let failed = |error| Error::database("finding out what kind of pooler there is", error);
+    let failed = |error| Error::database("detecting a pooler", error);
     let (first, second) = (settings.connect().await?, settings.connect().await?);
     let mut is_shared = false;
     for _ in 0..ROUNDS {

@@ -51,8 +51,8 @@ pub(crate) const MOST_CONNECTIONS: usize = 262_143;
 /// A pool of up to `size` connections. Opens none yet.
 pub(crate) fn pool(settings: &ConnectionSettings, size: usize) -> Result<Pool> {
     if !(1..=MOST_CONNECTIONS).contains(&size) {
-        return Err(Error::config(format!("invalid pool of {size} connections"))
-            .with_hint(format!("it must have 1 to {MOST_CONNECTIONS}")));
+        return Err(Error::config(format!("invalid pool size: {size} connections"))
+            .with_hint(format!("use 1 to {MOST_CONNECTIONS} connections")));
     }
     build(builder(settings, size))
 }
@@ -107,7 +107,7 @@ fn builder(settings: &ConnectionSettings, size: usize) -> PoolBuilder {
     let timeouts = Timeouts { wait: Some(WAIT), create, recycle: Some(WAIT) };
     let close_read_only = Hook::sync_fn(move |_: &mut ClientWrapper, metrics: &Metrics| {
         match read_only.is_over(metrics.created, Instant::now()) {
-            true => Err(HookError::message("the session began read-only")),
+            true => Err(HookError::message("the session started read-only")),
             false => Ok(()),
         }
     });
@@ -150,7 +150,7 @@ impl Connect for Opener {
 pub(crate) async fn get(pool: &Pool, doing: &str) -> Result<Object> {
     pool.get().await.map_err(|error| match error {
         deadpool_postgres::PoolError::Backend(error) => not_opened(doing, error),
-        error => Error::unavailable(format!("{doing}: no connection to be had: {error}")),
+        error => Error::unavailable(format!("{doing}: no connection available: {error}")),
     })
 }
 

@@ -138,7 +138,7 @@ impl TlsSettings {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&self.versions)
-            .map_err(|error| Error::config(format!("TLS can't be set up: {error}")))?
+            .map_err(|error| Error::config(format!("setting up TLS: {error}")))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(self.verifier(provider)?));
         let mut config = match &self.certificate {
@@ -147,7 +147,7 @@ impl TlsSettings {
                 let chain = certificates(certificate, "sslcert")?;
                 builder.with_client_auth_cert(chain, private_key(key)?).map_err(|error| {
                     let (certificate, key) = (certificate.display(), key.display());
-                    Error::config(format!("the certificate {certificate} can't be used with {key}: {error}"))
+                    Error::config(format!("certificate {certificate} can't be used with key {key}: {error}"))
                 })?
             }
         };
@@ -165,7 +165,7 @@ impl TlsSettings {
             }
             (Roots::None, mode) => {
                 return Err(Error::config(format!("sslmode={mode} needs a root certificate")).with_hint(
-                    "put it into ~/.postgresql/root.crt, or name it by sslrootcert; sslrootcert=system is for public ones",
+                    "put it into ~/.postgresql/root.crt, or set sslrootcert to its file; for public certificates use sslrootcert=system",
                 ));
             }
             (Roots::System, _) => system_roots()?,
@@ -193,9 +193,7 @@ fn versions(min: Option<&str>, max: Option<&str>) -> Result<Vec<&'static Support
         .map(|(_, known)| known)
         .collect();
     if versions.is_empty() {
-        return Err(Error::config(
-            "the limits of the TLS versions leave none: TLSv1.2 and TLSv1.3 are known",
-        ));
+        return Err(Error::config("no TLS version is within the limits; TLSv1.2 and TLSv1.3 are supported"));
     }
     Ok(versions)
 }
@@ -210,7 +208,7 @@ fn read_pem<T: PemObject>(file: &Path, option: &str) -> Result<Vec<T>> {
     let bytes = fs::read(file).map_err(|error| wrong(error.to_string()))?;
     let things: Vec<T> =
         T::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))?;
-    if things.is_empty() { Err(wrong("there is none in it".into())) } else { Ok(things) }
+    if things.is_empty() { Err(wrong("it contains no certificate".into())) } else { Ok(things) }
 }
 
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>> {
@@ -218,12 +216,12 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>> {
     let metadata = fs::metadata(file).map_err(|error| wrong(error.to_string()))?;
     if passfile::is_open_to_others(&metadata) && !is_shared_by_root(&metadata) {
         return Err(
-            wrong("others may read it".into()).with_hint(format!("run: chmod 600 {}", file.display()))
+            wrong("other users may read it".into()).with_hint(format!("run: chmod 600 {}", file.display()))
         );
     }
     let bytes = fs::read(file).map_err(|error| wrong(error.to_string()))?;
     if bytes.windows(9).any(|part| part == b"ENCRYPTED") {
-        return Err(wrong("it is encrypted, which is not supported".into())
+        return Err(wrong("encrypted keys are not supported".into())
             .with_hint("decrypt it: openssl pkey -in KEY -out NEWKEY"));
     }
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| wrong(error.to_string()))
@@ -246,9 +244,9 @@ fn system_roots() -> Result<Vec<CertificateDer<'static>>> {
     static SYSTEM: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
     let roots = SYSTEM.get_or_init(|| rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
-        return Err(Error::config("sslrootcert=system: this system has no certificates that it trusts")
+        return Err(Error::config("sslrootcert=system: this system has no trusted root certificates")
             .with_hint(
-                "install them (Debian: apt-get install ca-certificates), or name a file by SSL_CERT_FILE",
+                "install them (Debian: apt-get install ca-certificates), or set SSL_CERT_FILE to a file",
             ));
     }
     Ok(roots.clone())

@@ -120,7 +120,7 @@ pub(super) async fn build(client: &Client, steps: &[Step]) -> Result<(), tokio_p
 
 async fn run(client: &Client, steps: &[Step]) -> Result<(), tokio_postgres::Error> {
     for step in steps {
-        tracing::info!(index = step.title, "building an index on the jobs; nobody waits for it");
+        tracing::info!(index = step.title, "building an index on the table of jobs, concurrently");
         client.batch_execute(&step.sql).await?;
     }
     Ok(())

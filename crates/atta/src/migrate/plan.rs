@@ -86,7 +86,7 @@ impl MigrationPlan {
         let name = schema.quoted();
         let option = if *schema == Schema::default() { String::new() } else { format!(" --schema {name}") };
         Err(Error::config(format!(
-            "schema {name} is at revision {from} of Graphile Worker, and a worker does not migrate it by itself: after that, \
+            "schema {name} is at revision {from} of Graphile Worker, and a worker does not migrate it by itself: afterwards \
              {stops}"
         ))
         .with_hint(format!(
@@ -237,7 +237,7 @@ fn refuse_what_we_cannot_handle(state: &State, schema: &Schema) -> Result<()> {
     }
     let too_new = |whose: &str, breaking: i32, known: i32| {
         Error::config(format!(
-            "schema {} is at revision {breaking} of {whose}, which this version of atta can't work with: it knows \
+            "schema {} is at revision {breaking} of {whose}, which this version of atta does not support: it knows \
              revisions up to {known}",
             schema.quoted()
         ))
@@ -262,8 +262,8 @@ fn is_newer(state: &State) -> bool {
 fn newer_than_known(state: &State, schema: &Schema) -> Option<String> {
     is_newer(state).then(|| {
         format!(
-            "schema {} is at revision {} of Graphile Worker; this version of atta knows {GRAPHILE_REVISION} and leaves \
-             its functions alone",
+            "schema {} is at revision {} of Graphile Worker; this version of atta knows {GRAPHILE_REVISION} and does not change \
+             its functions",
             schema.quoted(),
             state.graphile.newest.unwrap_or_default()
         )

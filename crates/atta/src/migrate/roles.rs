@@ -62,15 +62,15 @@ fn check(role_prefix: &str) -> Result<()> {
     let wrong = if role_prefix.is_empty() {
         "it is empty".to_owned()
     } else if role_prefix.len() > most {
-        format!("it has {} bytes, and {most} leave room for the rest of the names", role_prefix.len())
+        format!("it has {} bytes, but only {most} fit beside the rest of the names", role_prefix.len())
     } else if role_prefix.contains('\0') {
         "it contains a NUL character".to_owned()
     } else if role_prefix.starts_with("pg_") {
-        "PostgreSQL keeps names that start with pg_ for itself".to_owned()
+        "names that start with pg_ are reserved by PostgreSQL".to_owned()
     } else {
         return Ok(());
     };
-    Err(Error::config(format!("invalid prefix for the names of roles {role_prefix:?}: {wrong}"))
+    Err(Error::config(format!("invalid role prefix {role_prefix:?}: {wrong}"))
         .with_hint("choose another one: --role-prefix NAME"))
 }
 

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_claimed_before_a_gap_may_be_lost_and_what_was_claimed_after_it_is_not() {
+    fn claims_before_a_gap_may_be_lost_and_claims_after_it_are_not() {
         let start = Instant::now();
         let continuity = Continuity::new(THRESHOLD, start);
         let lost = |claimed, now| continuity.may_have_lost(after(start, claimed), after(start, now));
@@ -156,7 +156,7 @@ mod tests {
         assert!(!lost(0, 40), "the last heartbeat is not older than the threshold");
         assert!(lost(0, 41));
         assert!(lost(39, 41), "a worker that is declared dead loses what it has only just claimed, too");
-        assert!(note(&continuity, start, (41, 41, 7, true)), "the next heartbeat tells of the gap");
+        assert!(note(&continuity, start, (41, 41, 7, true)), "the next heartbeat shows the gap");
         assert!(lost(40, 42));
         assert!(!lost(41, 42));
     }

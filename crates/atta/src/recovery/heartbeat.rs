@@ -77,7 +77,7 @@ impl Heartbeats {
                     interval
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "could not send a heartbeat, trying again");
+                    tracing::warn!(%error, "could not send a heartbeat; retrying");
                     backoff.next().min(interval)
                 }
             };
@@ -163,7 +163,9 @@ impl Heartbeats {
             sent_at = Instant::now();
             rows = self.insert(doing).await?;
         }
-        let row = rows.first().ok_or_else(|| Error::unavailable(format!("{doing}: no answer")))?;
+        let row = rows
+            .first()
+            .ok_or_else(|| Error::unavailable(format!("{doing}: the database returned no row")))?;
         let heartbeat = continuity::Heartbeat {
             sent_at,
             answered_at: Instant::now(),
@@ -173,7 +175,7 @@ impl Heartbeats {
         let is_resumed = shared.continuity.note(heartbeat);
         if is_resumed && !is_first {
             tracing::warn!(
-                "this worker sent no heartbeat for so long that others may have recovered its jobs"
+                "this worker was declared dead because its heartbeats stopped; other workers may have recovered its jobs"
             );
             shared.events.send(|| WorkerEvent::Revived);
         }
@@ -212,7 +214,7 @@ impl Heartbeats {
 }
 
 fn no_answer(doing: &str, limit: Duration) -> Error {
-    Error::unavailable(format!("{doing}: no answer within {limit:?}"))
+    Error::unavailable(format!("{doing}: no response from the database within {limit:?}"))
 }
 
 /// The machine's name, for people who read the table.

@@ -57,7 +57,7 @@ impl SweepTimer {
                 !recovered.is_empty()
             }
             Err(error) => {
-                tracing::warn!(%error, "could not recover the jobs of dead workers, trying again later");
+                tracing::warn!(%error, "could not recover the jobs of dead workers; retrying later");
                 true
             }
         };
@@ -72,9 +72,9 @@ async fn sweep_stale_locks(shared: &Shared) {
         Ok(rows) => {
             let freed: i64 = rows.first().map_or(0, |row| row.get("freed"));
             if freed > 0 {
-                tracing::warn!(freed, "jobs were locked for more than four hours and are free again");
+                tracing::warn!(freed, "unlocked jobs that had been locked for more than four hours");
             }
         }
-        Err(error) => tracing::warn!(%error, "could not sweep stale locks, trying again later"),
+        Err(error) => tracing::warn!(%error, "could not remove locks older than four hours; retrying later"),
     }
 }

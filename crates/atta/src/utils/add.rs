@@ -33,7 +33,7 @@ pub trait AddJobs: Send {
     /// Runs a COPY with these data.
     fn copy(&mut self, sql: &str, data: BytesMut) -> impl Future<Output = Result<()>> + Send {
         let _ = (sql, data);
-        std::future::ready(Err(Error::config("this connection can't COPY")))
+        std::future::ready(Err(Error::config("adding jobs: this connection does not support COPY")))
     }
 }
 
@@ -157,7 +157,7 @@ impl RawJobSpec {
     ) -> Result<RawJobSpec> {
         let identifier = identifier.into();
         let payload = to_raw_value(&payload).map_err(|error| {
-            Error::config(format!("the payload for task {identifier} is no JSON: {error}"))
+            Error::config(format!("the payload for task {identifier} can't be written as JSON: {error}"))
         })?;
         Ok(RawJobSpec { identifier, payload, spec: spec.into() })
     }
@@ -278,7 +278,7 @@ impl WorkerUtils {
         jobs.iter().try_for_each(check_job)?;
         if jobs.iter().any(|job| job.spec.job_key_mode == Some(JobKeyMode::UnsafeDedupe)) {
             return Err(Error::config(
-                "adding jobs: the job key mode unsafe_dedupe can't be used for many at once",
+                "adding jobs: the job key mode unsafe_dedupe can't be used when several jobs are added at once",
             )
             .with_hint("add those jobs one by one, or use replace or preserve_run_at"));
         }
@@ -338,7 +338,8 @@ pub(super) fn in_micros(time: DateTime<Utc>) -> DateTime<Utc> {
 }
 
 fn encode(argument: &impl Serialize) -> Result<String> {
-    serde_json::to_string(argument).map_err(|error| Error::config(format!("a job is no JSON: {error}")))
+    serde_json::to_string(argument)
+        .map_err(|error| Error::config(format!("adding a job: it can't be written as JSON: {error}")))
 }
 
 /// The function returns the jobs in the order of the specs, so their names are taken from the specs.
@@ -356,7 +357,7 @@ fn name_jobs(rows: &[String], specs: &[RawJobSpec], schema: &str) -> Result<Vec<
 
 fn not_ours(schema: &str) -> Error {
     Error::config(format!(
-        "adding jobs: the functions of schema {schema:?} gave back fewer jobs than were added"
+        "adding jobs: the functions of schema {schema:?} returned fewer jobs than were added"
     ))
-    .with_hint("another tool replaced them; run: atta migrate")
+    .with_hint("another tool replaced these functions; to restore them, run: atta migrate")
 }

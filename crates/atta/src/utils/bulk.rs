@@ -114,13 +114,16 @@ impl WorkerUtils {
                 .await
                 .map_err(|error| self.explain(error))?;
             let answer = rows.first().map(String::as_str).unwrap_or("null");
-            let prepared: Prepared = serde_json::from_str(answer)
-                .map_err(|error| Error::config(format!("adding jobs: unexpected answer: {error}")))?;
+            let prepared: Prepared = serde_json::from_str(answer).map_err(|error| {
+                Error::config(format!("adding jobs: unexpected response from the database: {error}"))
+            })?;
             if prepared.tasks.len() == identifiers.len() && prepared.queues.len() == queue_names.len() {
                 return Ok(prepared);
             }
         }
-        Err(Error::unavailable("adding jobs: tasks or queues were made and removed all the time"))
+        Err(Error::unavailable(
+            "adding jobs: the tasks or queues were deleted by somebody else during every attempt",
+        ))
     }
 
     /// The binary format of COPY: a header, then for each row the number of fields, and each field with its length.

@@ -21,8 +21,9 @@ pub(super) fn check_job(job: &RawJobSpec) -> Result<()> {
     spec.flags.iter().flatten().try_for_each(|flag| check_text(doing, "flags", flag))?;
     let bytes: usize = spec.flags.iter().flatten().map(String::len).sum();
     if bytes > LONGEST_FLAGS {
-        return Err(Error::config(format!("{doing}: the flags are too long: {bytes} bytes"))
-            .with_hint("at most 65,536 bytes in all are allowed: workers read the flags of every job"));
+        return Err(Error::config(format!("{doing}: the flags are too long: {bytes} bytes")).with_hint(
+            "a job may have at most 65,536 bytes of flags, because workers read the flags of every job",
+        ));
     }
     check_time(doing, "run_at", spec.run_at)
 }
@@ -53,7 +54,7 @@ pub(super) fn check_text(doing: &str, name: &str, text: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::config(format!("{doing}: {name} contains a NUL character: {:?}", shortened(text)))
-        .with_hint("PostgreSQL has no such character in a text; leave it out"))
+        .with_hint("PostgreSQL can't store this character in text; remove it"))
 }
 
 fn check_optional_text(doing: &str, name: &str, text: Option<&str>) -> Result<()> {
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_not_every_reader_knows_is_refused_with_what_is_allowed() {
+    fn a_time_beyond_the_limits_is_rejected_with_the_limits() {
         let at = |time| check_time("adding a job", "run_at", Some(time));
         assert!(at(FIRST_TIME).is_ok() && at(LAST_TIME).is_ok());
         for time in [DateTime::<Utc>::MIN_UTC, DateTime::<Utc>::MAX_UTC] {

@@ -202,6 +202,6 @@ impl WorkerUtils {
     /// Returns those of these tasks of which no job was ever added and that no atta worker knows. They may be misspelt.
     pub async fn unknown_tasks(&self, identifiers: &[&str]) -> Result<Vec<String>> {
         let sql = include_str!("../../sql/queries/unknown_tasks.sql");
-        self.ask("looking for tasks", sql, &json!({ "identifiers": identifiers })).await
+        self.ask("checking task identifiers", sql, &json!({ "identifiers": identifiers })).await
     }
 }

@@ -199,10 +199,10 @@ fn encode(doing: &str, filter: &JobFilter) -> Result<Value> {
         ..filter.clone()
     };
     serde_json::to_value(filter)
-        .map_err(|error| Error::config(format!("{doing}: the filter is no JSON: {error}")))
+        .map_err(|error| Error::config(format!("{doing}: the filter can't be written as JSON: {error}")))
 }
 
 fn decode_state(doing: &str, name: String) -> Result<JobState> {
     serde_json::from_value(Value::String(name))
-        .map_err(|error| Error::config(format!("{doing}: the database gave back no state: {error}")))
+        .map_err(|error| Error::config(format!("{doing}: unexpected response from the database: {error}")))
 }

@@ -141,7 +141,7 @@ impl FlagReader {
                     let has_known = state.known.is_some();
                     tracing::warn!(
                         has_known,
-                        "the function for forbidden flags hangs; claims use its last answer, if any"
+                        "the function for forbidden flags does not return; claims use its last result, if any"
                     );
                 }
                 let unknown = || Error::unavailable("the function for forbidden flags has not returned yet");

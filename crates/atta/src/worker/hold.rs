@@ -129,7 +129,7 @@ pub(crate) async fn hold(
             release::tell_all(shared, settlement.finished);
         }
         Err((error, may_be_committed)) => {
-            tracing::warn!(%error, "could not settle held jobs, claiming them anew");
+            tracing::warn!(%error, "could not commit a batch of held jobs; claiming them again");
             discard(client);
             left.unsettled = Some(Unsettled::new(settlement, may_be_committed));
         }
@@ -331,7 +331,11 @@ async fn read(
             match (payload, Arc::get_mut(job)) {
                 (Some(payload), Some(job)) => job.payload = payload,
                 // Nobody else has the job yet, so it is the payload that is missing.
-                _ => return Err(Error::unavailable("reading a payload: a held job is gone")),
+                _ => {
+                    return Err(Error::unavailable(
+                        "reading a payload: the row of a held job no longer exists",
+                    ));
+                }
             }
         }
         used += job.payload.len();
@@ -347,7 +351,7 @@ fn failed(error: tokio_postgres::Error) -> Error {
 /// Writes the settlement and commits. Returns when the jobs that still run were claimed durably. On failure also says
 /// whether the commit may have come through.
 async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Result<Times, (Error, bool)> {
-    let failed = |error| (Error::database("settling held jobs", error), false);
+    let failed = |error| (Error::database("committing a batch of held jobs", error), false);
     let ids_of = |is: fn(&Outcome) -> bool| -> Vec<i64> {
         settlement.finished.iter().filter(|one| is(&one.outcome)).map(|one| one.job.id).collect()
     };
@@ -379,12 +383,12 @@ async fn write(shared: &Shared, client: &Object, settlement: &Settlement) -> Res
         join(shared.execute(client, &shared.sql.complete_held, &parameters), client.batch_execute("commit"))
             .await;
     let deleted = deleted.map_err(failed)?;
-    committed.map_err(|error| (Error::database("settling held jobs", error), true))?;
+    committed.map_err(|error| (Error::database("committing a batch of held jobs", error), true))?;
     if deleted == completed.len() as u64 {
         return Ok(locked_at);
     }
     // Cannot be, while we hold the rows. If it is, what is left of them is found by id.
-    Err((Error::unavailable("settling held jobs: some were not where they had been"), true))
+    Err((Error::unavailable("committing a batch of held jobs: some rows were moved"), true))
 }
 
 /// How many jobs to pick: as many as begin and end within the budget. Grows while they do, shrinks to what did.

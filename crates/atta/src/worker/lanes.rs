@@ -76,7 +76,7 @@ pub(super) async fn claim_durably(
     let claimed = match pool::get(&shared.lane_pool, "claiming jobs").await {
         // Others may recover at once what it would claim.
         Ok(_) if shared.continuity.is_overdue(Instant::now()) => {
-            Err(Error::unavailable("claiming jobs: no heartbeat of this worker was answered for too long"))
+            Err(Error::unavailable("claiming jobs: no heartbeat of this worker succeeded recently"))
         }
         Ok(client) => claim_jobs(&shared, &client, &wanted, &news).await,
         Err(error) => Err(error),
@@ -105,7 +105,7 @@ pub(super) async fn refresh(shared: Arc<Shared>, ids: Vec<i64>) -> LaneResult {
         match renew(&shared, &ids).await {
             Ok(times) => return LaneResult::Refreshed(times),
             Err(error) if backoff.tries() == 0 => {
-                tracing::warn!(%error, "could not renew the locks of running jobs, trying again");
+                tracing::warn!(%error, "could not renew the locks of running jobs; retrying");
             }
             Err(_) => {}
         }

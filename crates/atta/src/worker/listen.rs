@@ -44,7 +44,7 @@ pub(super) async fn listen(shared: Arc<Shared>, settings: ConnectionSettings, ea
             lost = listen_once(&shared, &settings, &ears, &mut backoff) => lost,
             () = shared.stop.cancelled() => return,
         };
-        tracing::warn!(error = %lost, "LISTEN was lost; polling goes on meanwhile");
+        tracing::warn!(error = %lost, "the connection for LISTEN was lost; jobs are found by polling until it is restored");
         shared.events.send(|| WorkerEvent::ListenFailed { error: lost.to_string().into() });
         tokio::select! {
             () = tokio::time::sleep(backoff.next()) => {}

@@ -675,7 +675,7 @@ impl Owner {
             // Nothing in a lane panics; if it does, nobody knows what it had claimed.
             Err(error) => {
                 self.doubt = Doubt::Now;
-                self.break_down(format!("a lane of the worker panicked: {error}"));
+                self.break_down(format!("running the worker: a task that claims jobs panicked: {error}"));
             }
         }
     }
@@ -723,7 +723,7 @@ impl Owner {
                     self.give_back(jobs, || Outcome::Interrupted);
                 }
             }
-            Err(error) => self.break_down(format!("a slot of the worker panicked: {error}")),
+            Err(error) => self.break_down(format!("running the worker: a slot panicked: {error}")),
             Ok(()) => {}
         }
     }
@@ -874,7 +874,7 @@ impl Owner {
 
     fn fail_unreadable(&mut self, unreadable: Vec<(Job, Error)>) {
         for (job, error) in unreadable {
-            let error = format!("the text of this job can't be sent to a worker in UTF-8: {error}").into();
+            let error = format!("the text of this job can't be converted to UTF-8: {error}").into();
             let outcome = Outcome::Failed(Failure { error, retry: Retry::Never, payload: None });
             let (job, duration, claim) = (Arc::new(job), Duration::ZERO, Claim::Durable);
             let locked_at = job.locked_at;
@@ -1015,7 +1015,7 @@ impl Owner {
             }
         };
         if source.errors.tries() == 0 {
-            tracing::warn!(%error, "could not claim jobs, trying again");
+            tracing::warn!(%error, "could not claim jobs; retrying");
         }
         source.not_before = Some(Instant::now() + source.errors.next());
         source.more = true;
@@ -1342,7 +1342,7 @@ impl Owner {
                 let jobs: Vec<Arc<Job>> = self.running.values().map(|running| running.job.clone()).collect();
                 tracing::error!(
                     jobs = jobs.len(),
-                    "tasks did not end when told to; their jobs are given back"
+                    "tasks did not end when they were aborted; their jobs are returned"
                 );
                 self.give_back(jobs, || Outcome::Interrupted);
             }
@@ -1362,8 +1362,8 @@ impl Owner {
     /// Ends with locks that are left to the recovery.
     fn leave(&mut self) {
         tracing::error!(
-            "what was left could not be written in time: the database does not answer, or a transaction of somebody else's \
-             holds it up; locks are left for other workers to recover"
+            "some jobs could not be released in time: the database does not answer, or another transaction has locked \
+             them; other workers will recover them"
         );
         self.shared.leave.cancel();
         // A statement may wait for somebody else's transaction, for ever. If that ends, so does the lane.

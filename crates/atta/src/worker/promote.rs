@@ -55,7 +55,7 @@ pub(super) async fn promote(shared: Arc<Shared>, lane: u64, mut unsettled: Unset
             Ok(claimed) => return LaneResult::Promoted { lane, left: split(&shared, unsettled, claimed) },
             Err(error) => {
                 if unsettled.backoff.tries() == 0 {
-                    tracing::warn!(%error, jobs = jobs.len(), "could not claim lost jobs anew, trying again");
+                    tracing::warn!(%error, jobs = jobs.len(), "could not claim jobs again after a lost connection; retrying");
                     unsettled.backoff.next();
                 }
             }
@@ -76,7 +76,7 @@ fn split(shared: &Arc<Shared>, mut unsettled: Unsettled, claimed: Claimed) -> Le
     if !blocked.is_empty() && unsettled.backoff.tries() == 0 {
         tracing::warn!(
             jobs = blocked.len(),
-            "lost jobs can't be claimed anew yet: another transaction keeps them locked"
+            "jobs can't be claimed again after a lost connection yet: another transaction has locked them"
         );
         unsettled.backoff.next();
     }
@@ -91,7 +91,7 @@ struct Claimed {
 }
 
 async fn claim_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Claimed> {
-    let client = pool::get(&shared.apart_pool, "claiming lost jobs anew").await?;
+    let client = pool::get(&shared.apart_pool, "claiming jobs again after a lost connection").await?;
     let ids: Vec<i64> = jobs.iter().map(|job| job.id).collect();
     let attempts: Vec<i16> = jobs.iter().map(|job| job.attempts - 1).collect();
     let revisions: Vec<i32> = jobs.iter().map(|job| job.revision).collect();
@@ -104,7 +104,7 @@ async fn claim_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Claimed> 
         (&created_at, Type::TIMESTAMPTZ_ARRAY),
     ];
     let rows = shared.query_alone(&client, &shared.sql.promote_untouched, &parameters).await;
-    let rows = rows.map_err(|error| Error::database("claiming lost jobs anew", error))?;
+    let rows = rows.map_err(|error| Error::database("claiming jobs again after a lost connection", error))?;
     let mut claimed = Claimed { ours: Times::new(), blocked: HashSet::new() };
     for row in rows {
         let (id, locked_at): (i64, Option<DateTime<Utc>>) = (row.get(0), row.get(1));

@@ -231,7 +231,9 @@ fn decide(policy: &RetryPolicy, job: &Job, error: &TaskError) -> (Retry, String)
 fn decode<T: serde::de::DeserializeOwned>(ctx: &WorkerContext, identifier: &str) -> Result<T, TaskError> {
     payload::decode(ctx.job().payload_json()).map_err(|error| {
         let (wanted, why) = (std::any::type_name::<T>(), without_values(&error));
-        TaskError::new(format!("the payload does not fit task {identifier} ({wanted}): {why}"))
+        TaskError::new(format!(
+            "the payload can't be decoded as {wanted}, the type of task {identifier}: {why}"
+        ))
     })
 }
 
@@ -242,7 +244,7 @@ fn keep_failed_items(items: &[Box<RawValue>], results: Vec<Result<(), TaskError>
     }
     if results.len() != items.len() {
         let (given, wanted) = (results.len(), items.len());
-        return Err(TaskError::new(format!("the task gave {given} results for {wanted} items")).into());
+        return Err(TaskError::new(format!("the task returned {given} results for {wanted} items")).into());
     }
     let failed: Vec<(&str, TaskError)> = items
         .iter()

@@ -40,12 +40,12 @@ impl WorkerHandle {
 
     /// Asks the worker to end in good order. Returns at once; `run` returns when it is done.
     pub fn request_shutdown(&self) {
-        request(&self.shared, "asked for by the application");
+        request(&self.shared, "requested by the application");
     }
 
     /// Asks the worker to end now: jobs that run are dropped and given back.
     pub fn abort(&self) {
-        abort(&self.shared, "asked for by the application, at once");
+        abort(&self.shared, "abort requested by the application");
     }
 
     /// Fires when the worker is asked to end. To cancel it ends nothing.
@@ -79,9 +79,7 @@ fn request(shared: &Shared, reason: &str) {
 /// Signals are caught from this call on.
 pub(super) fn watch_signals(shared: Arc<Shared>) -> Result<impl Future<Output = ()> + Send + use<>> {
     use tokio::signal::unix::{SignalKind, signal};
-    let watch = |kind| {
-        signal(kind).map_err(|error| Error::config(format!("can't watch for signals of the system: {error}")))
-    };
+    let watch = |kind| signal(kind).map_err(|error| Error::config(format!("listening for signals: {error}")));
     let mut interrupt = watch(SignalKind::interrupt())?;
     let mut terminate = watch(SignalKind::terminate())?;
     let mut hangup = watch(SignalKind::hangup())?;
@@ -117,7 +115,7 @@ pub(super) fn watch_signals(shared: Arc<Shared>) -> Result<impl Future<Output = 
 pub(super) async fn finish_hooks(shared: &Shared) {
     shared.hook_tasks.close();
     if tokio::time::timeout(FOR_HOOKS, shared.hook_tasks.wait()).await.is_err() {
-        tracing::error!("hooks did not end in time and are left behind");
+        tracing::error!("hooks did not return in time and were abandoned");
     }
     // `run_once` may be called again.
     shared.hook_tasks.reopen();

@@ -40,13 +40,13 @@ impl Watch {
         match examine(shared).await {
             Ok(Standing::TooNew(error)) => return Err(error),
             Ok(Standing::Absent) => {
-                self.wait(shared, "it is not there; to install it, run: atta migrate".into())
+                self.wait(shared, "it does not exist; to install it, run: atta migrate".into())
             }
             Ok(Standing::Behind(error)) => self.wait(shared, error.to_string()),
             Ok(Standing::Usable) if failure.is_some() => restore_own_objects(shared).await,
             Ok(Standing::Usable) => {}
             Err(error) => {
-                tracing::warn!(%error, "could not check the schema, trying again");
+                tracing::warn!(%error, "could not check the schema; retrying");
                 // With the next poll.
                 shared.check_schema.fetch_or(is_asked_for, Ordering::Relaxed);
             }
@@ -58,14 +58,18 @@ impl Watch {
     fn wait(&mut self, shared: &Shared, reason: String) {
         if self.waits_for.as_ref() != Some(&reason) {
             let schema = shared.utils.schema().name();
-            tracing::error!(schema, reason, "the schema was dropped or replaced; the worker waits for it");
+            tracing::error!(
+                schema,
+                reason,
+                "the schema was dropped or replaced; the worker waits until it can be used"
+            );
             self.waits_for = Some(reason);
         }
     }
 
     fn end_wait(&mut self, shared: &Shared) {
         if self.waits_for.take().is_some() {
-            tracing::warn!(schema = shared.utils.schema().name(), "the schema is there again");
+            tracing::warn!(schema = shared.utils.schema().name(), "the schema can be used again");
         }
     }
 }
@@ -85,7 +89,7 @@ async fn examine(shared: &Shared) -> Result<Standing> {
 async fn restore_own_objects(shared: &Shared) {
     match shared.utils.migrate_with(Breaking::Refused).await {
         Ok(plan) if plan.is_empty() => {}
-        Ok(_) => tracing::info!("tables of atta were missing from the schema and are back"),
+        Ok(_) => tracing::info!("tables of atta were missing from the schema and were created again"),
         Err(error) => tracing::warn!(%error, "tables of atta are missing from the schema"),
     }
 }

@@ -27,16 +27,19 @@ pub(super) async fn fail_unreadable_jobs(shared: &Shared, error: &Error) {
             cause = %error,
             "permanently failed jobs whose text is not valid in the encoding of the database"
         ),
-        Err(error) => tracing::warn!(%error, "could not find the jobs whose text can't be read"),
+        Err(error) => {
+            tracing::warn!(%error, "could not find the jobs whose text can't be converted to UTF-8")
+        }
     }
 }
 
 /// Returns the ids as a JSON array.
 async fn fail(shared: &Shared) -> Result<String> {
-    let failed = |error| Error::database("failing jobs whose text can't be read", error);
+    let failed = |error| Error::database("failing jobs whose text can't be converted to UTF-8", error);
     let json = |texts: &[String]| serde_json::to_string(texts).expect("text is JSON");
     let (tasks, flags) = (json(&shared.active_tasks()), json(&shared.forbidden_flags.now().await?));
-    let mut client = pool::get(&shared.lane_pool, "failing jobs whose text can't be read").await?;
+    let mut client =
+        pool::get(&shared.lane_pool, "failing jobs whose text can't be converted to UTF-8").await?;
     let transaction = client.transaction().await.map_err(failed)?;
     let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&tasks, Type::TEXT), (&flags, Type::TEXT)];
     let set = "select pg_catalog.set_config('atta.task_identifiers', $1::text, true), \

@@ -92,7 +92,7 @@ pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: 
             }
             Err(error) => {
                 if !watch.is_waiting() {
-                    tracing::warn!(%error, "could not poll, trying again");
+                    tracing::warn!(%error, "could not poll; retrying");
                 }
                 hint(&wakes);
             }
@@ -114,14 +114,14 @@ fn decide_claims(shared: &Shared, polled: &Polled) {
     let may_hold = polled.functions_are_ours && polled.recent_deaths < SUSPICIOUS_DEATHS;
     if shared.may_hold.swap(may_hold, Ordering::Relaxed) && !may_hold {
         let (deaths, ours) = (polled.recent_deaths, polled.functions_are_ours);
-        tracing::warn!(deaths, functions_are_ours = ours, "claiming durably only, for now");
+        tracing::warn!(deaths, functions_are_ours = ours, "using only durable claims for now");
     }
 }
 
 /// Whether there is no job that could be run, now or later. Asks over the pool that has migrated, and so is connected
 /// already; its connection keeps no statement.
 pub(super) async fn find_nothing(shared: &Shared) -> Result<bool> {
-    let doing = "looking for jobs";
+    let doing = "checking for jobs";
     let client = pool::get(shared.utils.pool(), doing).await?;
     let sql = shared.utils.schema().fill(include_str!("../../sql/queries/find_nothing.sql"));
     let row = client.query_typed_one(&sql, &[]).await;
@@ -154,7 +154,7 @@ async fn ask(shared: &Shared, for_jobs: bool) -> Result<Polled> {
         )
         .await
         .map_err(|error| Error::database("polling", error))?;
-    let row = rows.first().ok_or_else(|| Error::unavailable("polling: no answer"))?;
+    let row = rows.first().ok_or_else(|| Error::unavailable("polling: the database returned no row"))?;
     let next_due: Vec<f64> = row.get("next_due");
     Ok(Polled {
         others_are_stale: row.get("others_are_stale"),

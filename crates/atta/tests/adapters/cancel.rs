@@ -1,9 +1,9 @@
 //! What happens when the future of an async function of the library is dropped before it has ended: by
-//! `tokio::time::timeout`, by `tokio::select!`, or because a client of a web server has gone.
+//! `tokio::time::timeout`, by `tokio::select!`, or because a client of a web server has disconnected.
 //!
-//! Every public async function is dropped after each of its polls, and every connection or transaction that can add jobs is
-//! used so. Nothing that was acknowledged may be lost, nothing half-done may be visible, and the connection or the pool must
-//! work afterwards. [`coverage`] fails if a function or a connection is missing here.
+//! Every public async function is dropped after each of its polls, with every connection or transaction that can add
+//! jobs. No acknowledged job may be lost, no partial change may be visible, and the connection or the pool must work
+//! afterwards. [`coverage`] fails if a function or a connection is missing here.
 
 mod callers;
 mod connections;
@@ -16,15 +16,15 @@ mod world;
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
-/// More polls than any function here needs. A function that needs more has to be looked at.
+/// More polls than any of these functions needs. A function that needs more has to be examined.
 const MOST_POLLS: usize = 1_000;
 
 /// When a future is dropped after its last poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drops {
-    /// At once: what it sent is not answered yet.
+    /// At once: the request is sent, and there is no reply yet.
     AtOnce,
-    /// When it would be polled again: the answer is there and nobody has read it.
+    /// When it would be polled again: the reply has arrived, but was not read.
     AfterWake,
 }
 
@@ -32,7 +32,7 @@ impl Drops {
     const BOTH: [Drops; 2] = [Drops::AtOnce, Drops::AfterWake];
 }
 
-/// Polls a future so many times and drops it. Returns what it returned, if it ended before.
+/// Polls a future `polls` times and drops it. Returns its output if it ended before.
 async fn poll_and_drop<F: Future>(future: F, polls: usize, drops: Drops) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut left = polls;

@@ -1,4 +1,4 @@
-//! What the optional features add: other libraries' transactions, and the trace context that travels with a job.
+//! What the optional features add: transactions of other libraries, and the trace context of a job.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod cancel;
@@ -16,7 +16,7 @@ fn utils(db: &Database) -> WorkerUtils {
     WorkerUtils::connect(&db.url()).unwrap()
 }
 
-/// Adds one job, and then two at once.
+/// Adds one job, and then two in one call.
 async fn add_three(utils: &WorkerUtils, transaction: &mut impl AddJobs) {
     let job = utils.add_raw_job_in(transaction, "one", json!({ "n": 1 }), JobSpec::default()).await.unwrap();
     assert_eq!((job.task_identifier(), job.payload_json()), ("one", r#"{"n":1}"#));
@@ -25,7 +25,7 @@ async fn add_three(utils: &WorkerUtils, transaction: &mut impl AddJobs) {
     assert_eq!(jobs.len(), 2);
 }
 
-/// Adds a job that the database refuses.
+/// Adds a job that the database rejects.
 async fn add_wrong(utils: &WorkerUtils, transaction: &mut impl AddJobs) -> Error {
     utils.add_raw_job_in(transaction, "x".repeat(129), json!({}), JobSpec::default()).await.unwrap_err()
 }

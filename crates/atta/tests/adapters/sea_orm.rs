@@ -39,7 +39,7 @@ async fn jobs_added_outside_a_transaction_are_there_at_once() {
 }
 
 #[tokio::test]
-async fn a_refused_job_says_why() {
+async fn a_rejected_job_has_an_error_with_the_reason() {
     let db = Database::migrated().await;
     let connection = SeaOrm::connect(db.url()).await.unwrap();
     let mut transaction = connection.begin().await.unwrap();

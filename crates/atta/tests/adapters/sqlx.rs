@@ -58,7 +58,7 @@ async fn jobs_added_outside_a_transaction_are_there_at_once() {
 }
 
 #[tokio::test]
-async fn a_refused_job_says_why() {
+async fn a_rejected_job_has_an_error_with_the_reason() {
     let db = Database::migrated().await;
     let mut connection = PgConnection::connect(&db.url()).await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
@@ -76,14 +76,14 @@ async fn a_lost_connection_is_transient() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_not_there_is_said_so() {
+async fn a_missing_schema_is_reported() {
     let db = Database::empty().await;
     let mut connection = PgConnection::connect(&db.url()).await.unwrap();
     let error = add_wrong(&utils(&db), &mut connection).await;
     assert!(error.hint().is_some_and(|hint| hint.contains("atta migrate")), "{error:?}");
 }
 
-/// A service whose callers have little patience.
+/// A service whose callers have short timeouts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_jobs_are_committed_although_other_adds_time_out() {
     let db = Database::migrated().await;
@@ -108,7 +108,7 @@ async fn acknowledged_jobs_are_committed_although_other_adds_time_out() {
             acknowledged
         });
     }
-    // A transaction that was left open blocks the others.
+    // A transaction that stays open would block the others.
     let ended = tokio::time::timeout(testkit::DEADLINE, callers.join_all()).await;
     let acknowledged = ended.expect("no add waits for one that was dropped").concat();
     assert!(acknowledged.len() >= 900, "{}", acknowledged.len());

@@ -1,4 +1,4 @@
-//! The trace context that travels with a job.
+//! The trace context of a job.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,7 +30,7 @@ impl SpanExporter for Spans {
 }
 
 impl Spans {
-    /// Collects the spans of this thread, which is all that such a test has.
+    /// Collects the spans of this thread, which is the only one of such a test.
     fn collect() -> (Spans, DefaultGuard) {
         let spans = Spans::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
@@ -44,7 +44,7 @@ impl Spans {
     }
 }
 
-/// Adds a job within a span of its own and gives back its payload and the span.
+/// Adds a job within a span of its own, and returns its payload and the span.
 async fn add_in_span(utils: &WorkerUtils, payload: impl Serialize) -> (String, SpanContext) {
     let span = tracing::info_span!("add");
     let context = span.context().span().span_context().clone();
@@ -63,8 +63,8 @@ fn traceparent(context: &SpanContext) -> String {
 async fn run_once(db: &Database) {
     let worker = WorkerOptions::default().database_url(db.url()).define_raw_job("traced", |_| async {});
     let worker = worker.init().await.unwrap();
-    // A test in another thread may have met the span of a run for the first time while this one set its subscriber. Then
-    // `tracing` takes it for a span that nobody wants.
+    // A test in another thread may have created the span of a run for the first time while this test set its
+    // subscriber. `tracing` would then assume that no subscriber wants this span.
     tracing::callsite::rebuild_interest_cache();
     worker.run_once().await.unwrap();
 }
@@ -103,7 +103,7 @@ async fn the_rest_of_the_payload_keeps_its_text() {
 }
 
 #[tokio::test]
-async fn a_trace_of_the_users_own_and_payloads_of_other_shapes_are_left_alone() {
+async fn a_trace_of_the_user_and_payloads_of_other_shapes_stay_unchanged() {
     let db = Database::migrated().await;
     let utils = utils(&db);
     let (spans, _guard) = Spans::collect();

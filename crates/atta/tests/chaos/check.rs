@@ -1,9 +1,9 @@
-//! Judging: from what was acknowledged, what ran, who was taken for dead and what is left, the promises that were
-//! broken. No database in it.
+//! The verdict: finds broken guarantees from the acknowledged adds, the runs, the workers that were declared dead, and
+//! the remaining jobs. It does not use the database.
 //!
-//! What is no breach: a worker that was taken for dead may still run what others run by now (its claim is then older
-//! than its burial, and theirs younger). A job that was only held may run again if a connection was lost meanwhile.
-//! What Node's worker had when it was killed is freed by hand.
+//! Not a violation: a worker that was declared dead may still run a job that another worker has claimed since (its
+//! claim is older than the declaration, the other one younger). A job that was only held may run again if a connection
+//! was lost meanwhile. Jobs of Node's worker are unlocked by the test when that worker was killed.
 
 mod adds;
 mod claims;
@@ -19,27 +19,27 @@ use serde_json::Value;
 
 use crate::faults::Done;
 use crate::fleet::History;
-use crate::ledger::{Burial, Change, Run};
-use crate::work::{Ack, Doubt};
+use crate::ledger::{Change, Declaration, Run};
+use crate::work::{Ack, UnknownAdd};
 
-/// All that is known.
+/// Everything that was recorded.
 pub(crate) struct Evidence {
-    /// What is older than this is not all there.
+    /// Records that are older than this may be incomplete.
     pub(crate) since: DateTime<Utc>,
     pub(crate) acks: Vec<Ack>,
-    /// Adds without an answer: nobody knows when they took place, if at all.
-    pub(crate) doubts: HashSet<Doubt>,
+    /// Adds without a reply: it is unknown whether and when they took effect.
+    pub(crate) unknown_adds: HashSet<UnknownAdd>,
     /// Jobs of transactions that were rolled back.
     pub(crate) ghosts: HashSet<i64>,
-    /// In the order in which they began.
+    /// In the order in which they started.
     pub(crate) runs: Vec<Run>,
     /// The jobs that are still in the table.
     pub(crate) left: HashMap<i64, Left>,
-    /// Durable claims that came to an end.
+    /// The ends of durable claims.
     pub(crate) changes: Vec<Change>,
-    /// The instance of each worker.
+    /// Worker id to the instance that has it.
     pub(crate) instances: HashMap<String, String>,
-    pub(crate) burials: Vec<Burial>,
+    pub(crate) declarations: Vec<Declaration>,
     pub(crate) history: History,
     pub(crate) faults: Vec<Done>,
     pub(crate) until: DateTime<Utc>,
@@ -62,13 +62,13 @@ pub(crate) struct Findings {
     pub(crate) ticks: usize,
 }
 
-/// Why a second run is no breach.
+/// Why a second run is not a violation.
 enum Excuse {
     Death,
     LostConnection,
 }
 
-/// What must hold at every time.
+/// Checks that must pass at any time.
 pub(crate) fn so_far(evidence: &Evidence) -> Findings {
     let mut findings = Findings::default();
     runs::overlaps(evidence, &mut findings);
@@ -84,7 +84,7 @@ pub(crate) fn so_far(evidence: &Evidence) -> Findings {
     findings
 }
 
-/// Everything, when all is over.
+/// Checks that must pass at the end.
 pub(crate) fn all(evidence: &Evidence) -> Findings {
     let mut findings = so_far(evidence);
     adds::ends(evidence, &mut findings);
@@ -112,7 +112,8 @@ impl Evidence {
         self.acks.iter().filter_map(|ack| Some((ack.job_id, ack.queue.as_deref()?))).collect()
     }
 
-    /// Whether every run of the job of an add is there: it was added, or joined, while it waited or ran.
+    /// Whether all runs of the job of this add are recorded: it was added, or merged into a job that was waiting or
+    /// running.
     fn has_all_runs(&self, ack: &Ack) -> bool {
         ack.at > self.since + TimeDelta::seconds(30)
     }
@@ -125,45 +126,49 @@ impl Evidence {
         runs
     }
 
-    fn is_in_doubt(&self, kind: &str, queue: Option<&str>, n: i64) -> bool {
-        self.doubts.contains(&Doubt { kind: kind.into(), queue: queue.map(str::to_owned), n })
+    fn is_unknown(&self, kind: &str, queue: Option<&str>, n: i64) -> bool {
+        self.unknown_adds.contains(&UnknownAdd { kind: kind.into(), queue: queue.map(str::to_owned), n })
     }
 
-    /// One that was never written down ended with its process at the latest.
+    /// A run whose end was never recorded ended with its process at the latest.
     fn end_of(&self, run: &Run) -> DateTime<Utc> {
         run.ended_at.or_else(|| self.history.ends.get(&run.instance).copied()).unwrap_or(self.until)
     }
 
     fn excuse(&self, run: &Run, next: &Run) -> Option<Excuse> {
         let between = |at: DateTime<Utc>| at >= claim(run) && at <= next.began_at;
-        if self.burials.iter().any(|burial| burial.worker_id == run.worker_id && between(burial.at)) {
+        if self
+            .declarations
+            .iter()
+            .any(|declaration| declaration.worker_id == run.worker_id && between(declaration.at))
+        {
             return Some(Excuse::Death);
         }
         if is_node(run) && self.history.unlocks.iter().any(|at| between(*at)) {
             return Some(Excuse::Death);
         }
-        // It claimed after its burial, and was killed.
+        // The worker claimed after it was declared dead, and was then killed.
         let is_freed = |change: &Change| {
             change.job_id == run.job_id && change.owner == run.worker_id && between(change.at)
         };
         if self.changes.iter().any(|change| is_freed(change) && !claims::is_own(self, change)) {
             return Some(Excuse::Death);
         }
-        // The server notices within its own ten seconds that a transaction was left.
+        // The server ends an abandoned transaction within ten seconds.
         let from = run.began_at.min(next.began_at) - TimeDelta::seconds(12);
         let was_cut =
             |done: &Done| done.fault.loses_connections() && done.from <= next.began_at && done.to >= from;
         // A fault that is still going on is not in the list yet.
         let may_be_cut =
             self.faults.iter().any(was_cut) || self.until - next.began_at < TimeDelta::seconds(20);
-        // The one that was held may be the one that begins later: its worker does not know yet that it has lost it. Then
-        // it was picked before the other claim counted.
+        // The held run may be the one that started later, because its worker does not know yet that it lost the claim.
+        // In that case it was picked before the other claim was committed.
         let was_held = run.claimed_at.is_none() || (next.claimed_at.is_none() && next.attempt <= run.attempt);
         (was_held && may_be_cut).then_some(Excuse::LostConnection)
     }
 }
 
-/// Not after the run was begun.
+/// The time of the claim, which is at the latest the start of the run.
 fn claim(run: &Run) -> DateTime<Utc> {
     run.claimed_at.unwrap_or(run.began_at)
 }

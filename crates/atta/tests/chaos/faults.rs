@@ -1,4 +1,4 @@
-//! Breaking things.
+//! Carries out the faults of the schedule.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,24 +13,25 @@ use tokio_postgres::{Client, NoTls};
 use crate::fleet::Fleet;
 use crate::ledger::{NAME, with_name};
 use crate::schedule::{Fault, Planned};
-use crate::work::Adders;
+use crate::work::Producers;
 
-/// Deaths of ten minutes ago put nobody under suspicion.
+/// Moves the deaths of workers ten minutes into the past, so that the fleet is not under suspicion.
 const FORGIVE: &str =
     "update graphile_worker._atta_dead_workers set found_at = found_at - interval '10 minutes'";
 
-/// The row of a job that one of our workers runs.
+/// Locks the row of a job that a worker of atta runs.
 const LOCK_JOB: &str = "
     select id from graphile_worker._private_jobs where locked_by like 'atta-%'
     order by random() limit 1 for update skip locked";
 
-/// The row of a queue that has jobs, be it locked by a worker or not.
+/// Locks the row of a queue that has jobs, whether a worker has locked the queue or not.
 const LOCK_QUEUE: &str = "
     select id from graphile_worker._private_job_queues as queue
     where exists (select from graphile_worker._private_jobs as job where job.job_queue_id = queue.id)
     order by random() limit 1 for update skip locked";
 
-/// The key of a job, of one that runs if there is one, with its task. Batches and the like would be merged.
+/// Selects the key and the task of a job, preferably of a running one. Tasks whose payloads would be merged are left
+/// out.
 const HOLD_KEY: &str = "
     select graphile_worker.add_job(key.identifier, '{}', job_key => key.key)
     from (
@@ -40,18 +41,18 @@ const HOLD_KEY: &str = "
       order by job.locked_at is null, random() limit 1
     ) as key";
 
-/// All that can be broken.
+/// Everything that a fault can break.
 pub(crate) struct World {
     pub(crate) fleet: Fleet,
     pub(crate) proxy: Proxy,
     pub(crate) cluster: Arc<Mutex<Cluster>>,
-    pub(crate) adders: Adders,
-    /// Past the proxy.
+    pub(crate) producers: Producers,
+    /// Not through the proxy.
     pub(crate) url: String,
     pub(crate) done: Mutex<Vec<Done>>,
 }
 
-/// A fault that was.
+/// A fault that has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     pub(crate) fault: Fault,
@@ -60,7 +61,7 @@ pub(crate) struct Done {
 }
 
 impl World {
-    /// Plays the schedule. A fault that takes long does not keep the next from beginning.
+    /// Carries out the schedule. A fault that takes long does not delay the next one.
     pub(crate) async fn play(self: &Arc<World>, schedule: Vec<Planned>) {
         let start = Instant::now();
         let mut going_on = JoinSet::new();
@@ -83,7 +84,7 @@ impl World {
         }
     }
 
-    /// Ends what may be going on still, when a violation has ended the play.
+    /// Ends faults that may still be going on after a violation has ended the schedule.
     pub(crate) fn mend(&self) {
         self.proxy.come_back();
         self.proxy.cut_mute();
@@ -144,7 +145,7 @@ impl World {
             Fault::SetClock(seconds) => self.fleet.clock.set(seconds),
             Fault::LongTransaction(length, commits) => {
                 let Some(mut client) = self.connect().await else { return };
-                self.adders.add_late(&mut client, length, commits).await;
+                self.producers.add_late(&mut client, length, commits).await;
             }
         }
     }
@@ -159,7 +160,7 @@ impl World {
         tokio::task::spawn_blocking(acting).await.expect("it does not panic").expect("PostgreSQL comes back");
     }
 
-    /// Whoever is connected, in an order that the seed decides.
+    /// Ends connections in an order that the seed determines.
     async fn end_backends(&self, count: usize, seed: u64) {
         let Some(client) = self.connect().await else { return };
         let sql = "select pid from pg_stat_activity
@@ -168,44 +169,44 @@ impl World {
         let mut backends: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
         Rng::with_seed(seed).shuffle(&mut backends);
         backends.truncate(count);
-        // The server may be about to end anyhow.
+        // The server may be stopping anyway.
         let _ = client
             .execute("select pg_terminate_backend(pid) from unnest($1::integer[]) as pid", &[&backends])
             .await;
     }
 
-    /// Runs a statement in a transaction that stays open for so long, and is rolled back.
+    /// Runs a statement in a transaction that stays open for `length` and is then rolled back.
     async fn hold(&self, sql: &str, length: Duration) {
         let Some(mut client) = self.connect().await else { return };
         let Ok(transaction) = client.transaction().await else { return };
-        // Another transaction may keep the same key locked.
+        // Another transaction may have locked the same key.
         if transaction.batch_execute("set local lock_timeout = '2s'").await.is_err() {
             return;
         }
         if transaction.query(sql, &[]).await.is_ok() {
             tokio::time::sleep(length).await;
         }
-        // If the connection is gone, so is the transaction.
+        // If the connection is lost, the transaction is rolled back too.
         let _ = transaction.rollback().await;
     }
 
     async fn try_sql(&self, sql: &str) {
         if let Some(client) = self.connect().await {
-            // It is done with the next fault.
+            // If this fails, the next fault does it.
             let _ = client.batch_execute(sql).await;
         }
     }
 
-    /// None while the server is away.
+    /// Returns none while the server is not reachable.
     async fn connect(&self) -> Option<Client> {
         let (client, connection) = tokio_postgres::connect(&with_name(&self.url, NAME), NoTls).await.ok()?;
-        // Ends with its client.
+        // The connection task ends with its client.
         tokio::spawn(connection);
         Some(client)
     }
 }
 
-/// How often each kind of fault was.
+/// How often each kind of fault occurred.
 pub(crate) fn count(faults: &[Done]) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for done in faults {

@@ -1,4 +1,4 @@
-//! The workers: started, ended in every way, and started again.
+//! The worker processes: starts them, ends them in every way, and starts them again.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,13 +15,13 @@ use crate::ledger::{Ledger, with_name};
 use crate::schedule::{FULL_DISK, NODE, WORKERS, WRONG_CLOCK};
 use crate::worker::{self, CRONTAB, Setup};
 
-/// More than the grace period.
+/// Longer than the grace period.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 pub(crate) struct Fleet {
     members: Vec<AsyncMutex<Member>>,
     pub(crate) clock: SetClock,
-    /// Logs of the workers.
+    /// The folder for the logs of the workers.
     folder: PathBuf,
     url: String,
     ledger_url: String,
@@ -33,20 +33,21 @@ struct Member {
     number: usize,
     process: Option<Process>,
     starts: u32,
-    /// SIGTERM was sent; whoever waited for the end may have been called off, if a violation has ended the play.
-    is_told_to_end: bool,
+    /// SIGTERM was sent. The code that waited for the end may have been cancelled, if a violation has ended the
+    /// schedule.
+    is_asked_to_end: bool,
 }
 
-/// What happened to processes.
+/// The history of the processes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     /// When an instance was started.
     pub(crate) starts: HashMap<String, DateTime<Utc>>,
-    /// When an instance was surely gone.
+    /// A time at which the instance had certainly ended.
     pub(crate) ends: HashMap<String, DateTime<Utc>>,
-    /// When locks of Node's were freed by hand, as its operator has to.
+    /// When the test unlocked jobs of Node's worker, as an operator has to.
     pub(crate) unlocks: Vec<DateTime<Utc>>,
-    /// What no worker of ours should have done.
+    /// What workers of atta did that they never should.
     pub(crate) violations: Vec<String>,
     /// How often Node's worker ended by itself.
     pub(crate) node_ends: u32,
@@ -55,7 +56,7 @@ pub(crate) struct History {
 impl Fleet {
     pub(crate) fn new(folder: &Path, url: &str, ledger_url: &str) -> Fleet {
         let member =
-            |number| AsyncMutex::new(Member { number, process: None, starts: 0, is_told_to_end: false });
+            |number| AsyncMutex::new(Member { number, process: None, starts: 0, is_asked_to_end: false });
         Fleet {
             members: (0..WORKERS.len()).map(member).collect(),
             clock: SetClock::new(folder.join("clock")),
@@ -77,21 +78,21 @@ impl Fleet {
         }
     }
 
-    /// `kill -9`, and another one.
+    /// Sends `kill -9`, and starts another process.
     pub(crate) async fn kill(&self, number: usize) {
         let mut member = self.members[number].lock().await;
         self.kill_member(&mut member).await;
         self.start(&mut member);
     }
 
-    /// SIGTERM, and another one.
+    /// Sends SIGTERM, and starts another process.
     pub(crate) async fn terminate(&self, number: usize) {
         let mut member = self.members[number].lock().await;
         self.terminate_member(&mut member).await;
         self.start(&mut member);
     }
 
-    /// SIGSTOP, and SIGCONT after so long; then perhaps `kill -9`.
+    /// Sends SIGSTOP, and SIGCONT after `length`; then `kill -9` if `then_kill` is given.
     pub(crate) async fn freeze(&self, number: usize, length: Duration, then_kill: Option<Duration>) {
         let mut member = self.members[number].lock().await;
         self.signal(&mut member, Signal::Stop);
@@ -103,19 +104,19 @@ impl Fleet {
         self.start(&mut member);
     }
 
-    /// SIGTERM to all, and none after them.
+    /// Sends SIGTERM to all, and starts no others.
     pub(crate) async fn end(&self) {
         for member in &self.members {
             self.terminate_member(&mut *member.lock().await).await;
         }
     }
 
-    /// Starts again what ended by itself. None of ours should have.
+    /// Starts workers again that ended by themselves, which no worker of atta should do.
     pub(crate) async fn watch(&self) {
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
             for member in &self.members {
-                // One that is being dealt with is nobody else's business.
+                // If the member is locked, another fault is acting on it.
                 let Ok(mut member) = member.try_lock() else { continue };
                 if member.process.as_mut().is_some_and(Process::has_ended) {
                     self.note_end(&mut member).await;
@@ -147,8 +148,8 @@ impl Fleet {
             return self.note_end(member).await;
         }
         process.signal(Signal::Terminate);
-        member.is_told_to_end = true;
-        // It may stand still, if a violation has ended the play.
+        member.is_asked_to_end = true;
+        // The process may still be frozen, if a violation has ended the schedule.
         process.signal(Signal::Continue);
         let start = Instant::now();
         while !process.has_ended() {
@@ -171,7 +172,7 @@ impl Fleet {
         let is_node = member.number == NODE;
         self.note(|history| match is_node {
             true => history.node_ends += 1,
-            false if member.is_told_to_end => {}
+            false if member.is_asked_to_end => {}
             false => history
                 .violations
                 .push(format!("{name} ended by itself; its log is in {}", self.folder.display())),
@@ -179,7 +180,7 @@ impl Fleet {
         self.gone(member).await;
     }
 
-    /// The process is no more.
+    /// Records that the process has ended.
     async fn gone(&self, member: &mut Member) {
         member.process = None;
         let name = member.instance();
@@ -191,7 +192,7 @@ impl Fleet {
         }
     }
 
-    /// Nobody but its operator knows that a worker of Node's is dead.
+    /// Unlocks the jobs of Node's worker: no worker can know that it is dead.
     pub(crate) async fn unlock_node(&self) {
         let sql = "select graphile_worker.force_unlock_workers(array_agg(owner.locked_by))
                    from (
@@ -201,7 +202,7 @@ impl Fleet {
                    ) as owner
                    where owner.locked_by not like 'atta-%'
                    having count(*) > 0";
-        // Before, so that whoever takes such a job does so later.
+        // Taken before the statement, so that later claims of these jobs have a later time.
         let at = Utc::now();
         if !self.ledger.rows(sql, &[]).await.is_empty() {
             self.note(|history| history.unlocks.push(at));
@@ -214,7 +215,7 @@ impl Fleet {
 
     fn start(&self, member: &mut Member) {
         member.starts += 1;
-        member.is_told_to_end = false;
+        member.is_asked_to_end = false;
         let instance = member.instance();
         self.note(|history| {
             history.starts.insert(instance, Utc::now());

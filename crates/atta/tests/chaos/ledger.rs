@@ -1,7 +1,8 @@
-//! The ledger: what each run of a job did, written over connections that no fault is meant for, until it is written.
+//! The ledger records what each run of a job did. It uses connections that no fault affects, and repeats each statement
+//! until it succeeds.
 //!
-//! A run's times are the server's, taken between the true begin and the true end, so that two runs that overlap in the
-//! ledger have overlapped.
+//! The times of a run are the server's, taken after the real start and before the real end. So two runs that overlap in
+//! the ledger did overlap.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,11 +10,12 @@ use std::time::Duration;
 use atta::{Job, WorkerUtils};
 use chrono::{DateTime, Utc};
 
-/// Who is not a worker, to the server.
+/// The `application_name` of connections that do not belong to a worker.
 pub(crate) const NAME: &str = "chaos";
 
-/// Keeps the burials too: whoever is buried may see its jobs run elsewhere while it still runs them itself. And every end
-/// of a durable claim: whose it was, and who ended it. A connection's `application_name` is the instance of its worker.
+/// Also records declarations: a worker that was declared dead may still run its jobs while others run them. And every
+/// end of a durable claim: its owner, and the connection that ended it. The `application_name` of a connection is the
+/// instance of its worker.
 const TABLES: &str = "
     create schema chaos;
     create table chaos.runs (
@@ -34,17 +36,17 @@ const TABLES: &str = "
       items_done bigint[]
     );
     create index on chaos.runs (began_at);
-    create table chaos.burials (worker_id text not null, at timestamptz not null default clock_timestamp());
+    create table chaos.declarations (worker_id text not null, at timestamptz not null default clock_timestamp());
     create table chaos.lost_claims (worker_id text not null, job_id bigint not null);
-    create function chaos.note_burial() returns trigger language plpgsql as $$
+    create function chaos.note_declaration() returns trigger language plpgsql as $$
     begin
-      insert into chaos.burials (worker_id) values (new.worker_id);
+      insert into chaos.declarations (worker_id) values (new.worker_id);
       return null;
     end $$;
-    create trigger note_burial after insert on graphile_worker._atta_dead_workers
-      for each row execute function chaos.note_burial();
-    create trigger note_second_burial after update on graphile_worker._atta_dead_workers
-      for each row when (new.found_at > old.found_at) execute function chaos.note_burial();
+    create trigger note_declaration after insert on graphile_worker._atta_dead_workers
+      for each row execute function chaos.note_declaration();
+    create trigger note_second_declaration after update on graphile_worker._atta_dead_workers
+      for each row when (new.found_at > old.found_at) execute function chaos.note_declaration();
     create table chaos.instances (worker_id text primary key, instance text not null);
     create function chaos.note_instance() returns trigger language plpgsql as $$
     begin
@@ -75,7 +77,7 @@ const TABLES: &str = "
     create trigger note_delete after delete on graphile_worker._private_jobs
       for each row when (old.locked_by is not null)
       execute function chaos.note_change();
-    -- Ten minutes to make up for, and all workers want to be the one who does.
+    -- Ten minutes must be backfilled, and all workers try to do it.
     insert into graphile_worker._private_known_crontabs (identifier, known_since)
     values ('tick', now() - interval '10 minutes');
 ";
@@ -94,14 +96,14 @@ pub(crate) struct Run {
     pub(crate) payload: String,
     pub(crate) began_at: DateTime<Utc>,
     pub(crate) ended_at: Option<DateTime<Utc>>,
-    /// It ended, and well.
+    /// The run has ended with success.
     pub(crate) is_done: bool,
     pub(crate) items_done: Vec<i64>,
 }
 
-/// A worker that was taken for dead.
+/// A worker that was declared dead.
 #[derive(Clone, Debug)]
-pub(crate) struct Burial {
+pub(crate) struct Declaration {
     pub(crate) worker_id: String,
     pub(crate) at: DateTime<Utc>,
 }
@@ -113,9 +115,9 @@ pub(crate) struct Change {
     pub(crate) attempts: i32,
     /// The worker whose claim it was.
     pub(crate) owner: String,
-    /// Who ended it.
+    /// The `application_name` of the connection that ended it.
     pub(crate) instance: String,
-    /// Else it was freed.
+    /// If false, the job was unlocked.
     pub(crate) is_deleted: bool,
     pub(crate) at: DateTime<Utc>,
 }
@@ -139,7 +141,7 @@ impl Ledger {
         client.batch_execute(TABLES).await.expect("the ledger is made");
     }
 
-    /// Runs a statement until it has run. It must not matter if it runs twice.
+    /// Repeats a statement until it succeeds. The statement must have the same effect if it runs twice.
     pub(crate) async fn insist(&self, sql: &str, parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)]) {
         loop {
             if let Ok(client) = self.utils.pool().get().await {
@@ -153,7 +155,7 @@ impl Ledger {
         }
     }
 
-    /// Asks until there is an answer.
+    /// Repeats a query until it succeeds.
     pub(crate) async fn rows(
         &self,
         sql: &str,
@@ -171,7 +173,7 @@ impl Ledger {
         }
     }
 
-    /// Writes down that a job begins. Gives the run's id.
+    /// Records the start of a run. Returns the run's id.
     pub(crate) async fn begin(&self, instance: &str, worker_id: &str, job: &Job) -> String {
         let id = format!("{:032x}", fastrand::u128(..));
         let sql = "insert into chaos.runs
@@ -197,7 +199,7 @@ impl Ledger {
         id
     }
 
-    /// Writes down that it ends.
+    /// Records the end of a run.
     pub(crate) async fn end(&self, id: &str, is_done: bool, items_done: &[i64]) {
         let sql = "update chaos.runs
                    set ended_at = coalesce(ended_at, clock_timestamp()), is_done = $2, items_done = $3
@@ -205,7 +207,7 @@ impl Ledger {
         self.insist(sql, &[&id, &is_done, &items_done]).await;
     }
 
-    /// The runs that began after this time, in the order in which they began.
+    /// The runs that started after this time, in the order of their starts.
     pub(crate) async fn runs_since(&self, since: DateTime<Utc>) -> Vec<Run> {
         let sql = "select instance, worker_id, job_id, kind, revision, attempt, claimed_at, run_at, payload, began_at,
                      ended_at, is_done, items_done
@@ -228,12 +230,12 @@ impl Ledger {
         self.rows(sql, &[&since]).await.iter().map(read).collect()
     }
 
-    pub(crate) async fn burials(&self) -> Vec<Burial> {
-        let rows = self.rows("select worker_id, at from chaos.burials order by at", &[]).await;
-        rows.iter().map(|row| Burial { worker_id: row.get(0), at: row.get(1) }).collect()
+    pub(crate) async fn declarations(&self) -> Vec<Declaration> {
+        let rows = self.rows("select worker_id, at from chaos.declarations order by at", &[]).await;
+        rows.iter().map(|row| Declaration { worker_id: row.get(0), at: row.get(1) }).collect()
     }
 
-    /// The ends of durable claims after this time.
+    /// Durable claims that ended after this time.
     pub(crate) async fn changes_since(&self, since: DateTime<Utc>) -> Vec<Change> {
         let sql = "select job_id, attempts, owner, instance, is_deleted, at from chaos.changes where at > $1";
         let read = |row: &tokio_postgres::Row| Change {
@@ -247,7 +249,7 @@ impl Ledger {
         self.rows(sql, &[&since]).await.iter().map(read).collect()
     }
 
-    /// The instance of each worker of ours.
+    /// Worker id to instance, for workers of atta.
     pub(crate) async fn instances(&self) -> HashMap<String, String> {
         let rows = self.rows("select worker_id, instance from chaos.instances", &[]).await;
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
@@ -258,12 +260,12 @@ impl Ledger {
     }
 }
 
-/// The connection string of one who is known to the server by this name.
+/// The connection string with this `application_name`.
 pub(crate) fn with_name(url: &str, name: &str) -> String {
     format!("{url}?application_name={name}")
 }
 
-/// The server was ended, or ends, or begins, or another ended our connection.
+/// The server was stopped, is stopping or starting, or the connection was ended by a fault.
 fn is_passing(error: &tokio_postgres::Error) -> bool {
     let code = error.code().map(|code| code.code().to_owned()).unwrap_or_default();
     code.is_empty() || code.starts_with("57P") || code.starts_with("08") || code.starts_with("40")

@@ -1,8 +1,9 @@
-//! Chaos: workers of ours and one of Graphile Worker's on one PostgreSQL, everything that can break broken at random,
-//! and a ledger that tells whether the promises were kept. `cargo xtask chaos [--seed N] [--minutes M]` runs it.
+//! Chaos: workers of atta and one of Graphile Worker on one PostgreSQL, random faults, and a ledger that shows whether
+//! the guarantees were kept. `cargo xtask chaos [--seed N] [--minutes M]` runs it.
 //!
-//! `schedule` decides from the seed what is broken when; `fleet` has the worker processes, `faults` breaks; `worker` is
-//! what such a process does; `work` adds jobs; `ledger` keeps what was done; `check` judges, without a database.
+//! `schedule` determines the faults from the seed; `faults` carries them out; `fleet` has the worker processes, and
+//! `worker` is the program of such a process; `work` adds jobs; `ledger` records what happened; `check` judges, without
+//! a database.
 
 mod schedule;
 mod fleet;
@@ -24,19 +25,19 @@ use crate::check::{Evidence, Findings, Left};
 use crate::faults::World;
 use crate::fleet::Fleet;
 use crate::ledger::Ledger;
-use crate::work::Adders;
+use crate::work::Producers;
 
-/// `SEED MINUTES`: set by `cargo xtask chaos`. Without it, there is nothing to do.
+/// `SEED MINUTES`: set by `cargo xtask chaos`. Without it, nothing runs.
 const WANTED: &str = "ATTA_CHAOS";
 
-/// How long everything that was added may take to be done when nothing is broken any more.
+/// How long the remaining jobs may take to end after the last fault.
 const DRAIN: Duration = Duration::from_secs(150);
 
-/// How far a look back goes while it runs, and how much older the adds may be of what ran since.
+/// The age of the records that a check during the run reads, and how much older the adds of the jobs that ran may be.
 const LOOK_BACK: TimeDelta = TimeDelta::seconds(90);
 const LONGEST_WAIT: TimeDelta = TimeDelta::seconds(300);
 
-/// A job that could be run and is not for so long is stuck, and so is one that a worker of ours has for so long.
+/// A job is stuck if it could run and does not start for this long, or if a worker of atta has it for this long.
 const STUCK: &str = "
     select coalesce(json_agg(job)::text, '') from (
       select id, attempts, locked_by, locked_at, run_at, last_error
@@ -77,7 +78,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Breaks things for so long, and gives the promises that were broken too.
+/// Runs the faults for `length`. Returns the violations.
 async fn run(seed: u64, length: Duration) -> Vec<String> {
     let start = || Cluster::temporary_with(&testkit::binaries(), &["synchronous_commit=on"], &[]);
     let cluster = tokio::task::spawn_blocking(start).await.expect("no panic").expect("PostgreSQL starts");
@@ -92,14 +93,14 @@ async fn run(seed: u64, length: Duration) -> Vec<String> {
         fleet: Fleet::new(&folder, &through, &url),
         proxy,
         cluster: Arc::new(Mutex::new(cluster)),
-        adders: Adders::new(Ledger::connect(&through).utils().clone()),
+        producers: Producers::new(Ledger::connect(&through).utils().clone()),
         url,
         done: Mutex::default(),
     });
     world.fleet.start_all().await;
     let watched = world.clone();
     let watching = tokio::spawn(async move { watched.fleet.watch().await });
-    let mut adding = world.adders.start();
+    let mut adding = world.producers.start();
 
     let playing = world.play(schedule::plan(seed, length));
     let checking = check_while_it_runs(&ledger, &world);
@@ -108,9 +109,9 @@ async fn run(seed: u64, length: Duration) -> Vec<String> {
         found = checking => found,
     };
     world.mend();
-    world.adders.stop();
+    world.producers.stop();
     while let Some(added) = adding.join_next().await {
-        added.expect("an adder does not panic");
+        added.expect("a producer does not panic");
     }
     println!("nothing is broken any more");
     violations.extend(drain(&ledger, &world).await);
@@ -124,7 +125,7 @@ async fn run(seed: u64, length: Duration) -> Vec<String> {
     violations.extend(findings.violations);
     violations.extend(evidence.history.violations);
     if violations.is_empty() {
-        // Small, and in a folder for temporary files.
+        // If this fails, a small temporary folder stays.
         let _ = std::fs::remove_dir_all(&folder);
     } else {
         println!("the workers' logs are in {}", folder.display());
@@ -132,7 +133,7 @@ async fn run(seed: u64, length: Duration) -> Vec<String> {
     violations
 }
 
-/// Looks at the last minute now and then; comes back only with violations.
+/// Checks the last minute at intervals. Returns only if there are violations.
 async fn check_while_it_runs(ledger: &Ledger, world: &World) -> Vec<String> {
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -147,10 +148,10 @@ async fn check_while_it_runs(ledger: &Ledger, world: &World) -> Vec<String> {
     }
 }
 
-/// In this order: what was acknowledged is in the table or gone from it, and what is gone from it, or was released, is in
-/// the ledger.
+/// The order of the queries matters: an acknowledged job is either in the table or gone, and a job that is gone or was
+/// released is already in the ledger.
 async fn gather(ledger: &Ledger, world: &World, since: DateTime<Utc>) -> Evidence {
-    let acks = world.adders.acks_since(since.max(DateTime::UNIX_EPOCH + LONGEST_WAIT) - LONGEST_WAIT);
+    let acks = world.producers.acks_since(since.max(DateTime::UNIX_EPOCH + LONGEST_WAIT) - LONGEST_WAIT);
     let sql =
         "select job.id, job.attempts::integer, job.max_attempts::integer, job.last_error, job.payload::text,
                  job.locked_at is not null
@@ -174,16 +175,16 @@ async fn gather(ledger: &Ledger, world: &World, since: DateTime<Utc>) -> Evidenc
         changes,
         runs: ledger.runs_since(since).await,
         instances: ledger.instances().await,
-        doubts: world.adders.doubts(),
-        ghosts: world.adders.ghosts(),
-        burials: ledger.burials().await,
+        unknown_adds: world.producers.unknown_adds(),
+        ghosts: world.producers.ghosts(),
+        declarations: ledger.declarations().await,
         history: world.fleet.history(),
         faults: world.faults(),
         until: Utc::now(),
     }
 }
 
-/// Waits until all that was added is done or permanently failed.
+/// Waits until all added jobs have completed or permanently failed.
 async fn drain(ledger: &Ledger, world: &World) -> Option<String> {
     let sql = "select count(*) from graphile_worker._private_jobs
                where attempts < max_attempts or locked_at is not null";
@@ -193,7 +194,7 @@ async fn drain(ledger: &Ledger, world: &World) -> Option<String> {
         if ledger.count(sql).await == 0 {
             return None;
         }
-        // Node does not know of a claim whose answer was lost, and keeps it for four hours.
+        // Node does not know about a claim whose reply was lost, and keeps it for four hours.
         if start.elapsed() > Duration::from_secs(20) && unlocked.elapsed() > Duration::from_secs(20) {
             unlocked = Instant::now();
             world.fleet.terminate(schedule::NODE).await;
@@ -211,21 +212,21 @@ async fn drain(ledger: &Ledger, world: &World) -> Option<String> {
 
 async fn locks_left(ledger: &Ledger) -> Vec<String> {
     let sql =
-        "select locked.what, locked.id, locked.locked_by, locked.locked_at, instance.instance, burial.at
+        "select locked.what, locked.id, locked.locked_by, locked.locked_at, instance.instance, declaration.at
                from (
                  select 'job' as what, id, locked_by, locked_at from graphile_worker._private_jobs
                  union all
                  select 'queue', id::bigint, locked_by, locked_at from graphile_worker._private_job_queues
                ) as locked
                left join chaos.instances as instance on instance.worker_id = locked.locked_by
-               left join chaos.burials as burial on burial.worker_id = locked.locked_by
+               left join chaos.declarations as declaration on declaration.worker_id = locked.locked_by
                where locked.locked_by is not null";
     let describe = |row: &tokio_postgres::Row| {
         let (what, id, owner): (String, i64, String) = (row.get(0), row.get(1), row.get(2));
         let (at, instance): (Option<DateTime<Utc>>, Option<String>) = (row.get(3), row.get(4));
-        let buried: Option<DateTime<Utc>> = row.get(5);
+        let declared_at: Option<DateTime<Utc>> = row.get(5);
         format!(
-            "{what} {id} is locked after all have ended, by {owner} {instance:?} at {at:?}; buried: {buried:?}"
+            "{what} {id} is locked after all have ended, by {owner} {instance:?} at {at:?}; declared dead: {declared_at:?}"
         )
     };
     ledger.rows(sql, &[]).await.iter().map(describe).collect()
@@ -257,11 +258,11 @@ async fn summarise(
         list(faults::count(&faults)),
         evidence.acks.len(),
         list(kinds),
-        world.adders.refused(),
+        world.producers.refused(),
         evidence.runs.len(),
         evidence.changes.len(),
         findings.ticks,
-        evidence.burials.len(),
+        evidence.declarations.len(),
         findings.repeats_after_death,
         findings.repeats_while_held,
         evidence.history.node_ends,

@@ -1,74 +1,74 @@
-//! What is broken, and when: nothing but the seed decides, so that a failure can be played again.
+//! Which faults occur when. Only the seed determines this, so that a failure can be repeated.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// The workers, by their number.
+/// The workers, by number.
 pub(crate) const WORKERS: [&str; 4] = ["held", "held-full-disk", "durable-wrong-clock", "node"];
-/// The one that goes by a clock that is set.
+/// The worker whose clock is set by faults.
 pub(crate) const WRONG_CLOCK: usize = 2;
-/// The one whose log can't be written.
+/// The worker whose log can't be written.
 pub(crate) const FULL_DISK: usize = 1;
-/// Graphile Worker.
+/// The worker of Graphile Worker.
 pub(crate) const NODE: usize = 3;
 
-/// A worker that is silent for so long is dead to the others.
+/// The recovery threshold.
 pub(crate) const THRESHOLD: Duration = Duration::from_secs(4);
 
-/// Something that is broken.
+/// A fault.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fault {
-    /// `kill -9` of a worker.
+    /// Kills a worker with `kill -9`.
     Kill(usize),
-    /// SIGTERM of a worker.
+    /// Sends SIGTERM to a worker.
     Terminate(usize),
-    /// SIGSTOP of a worker, and SIGCONT after so long.
+    /// Sends SIGSTOP to a worker, and SIGCONT after this time.
     Freeze(usize, Duration),
-    /// The same, and `kill -9` so soon after the SIGCONT.
+    /// The same, and `kill -9` at this time after the SIGCONT.
     FreezeAndKill(usize, Duration, Duration),
     CutAll,
     CutOne(usize),
-    /// Nobody can connect, for so long.
+    /// Nobody can connect, for this time.
     Outage(Duration),
-    /// Everything takes so much longer, for so long.
+    /// All traffic is delayed by the first time, for the second.
     Delay(Duration, Duration),
-    /// So many bytes a second, for so long.
+    /// Limits the traffic to this number of bytes per second, for this time.
     Throttle(u64, Duration),
-    /// Half-open connections, that are cut after so long.
+    /// Half-open connections, which are cut after this time.
     HalfOpen(Duration),
-    /// `pg_terminate_backend`, of so many.
+    /// `pg_terminate_backend` for this number of connections, chosen by the seed.
     EndBackends(usize, u64),
-    /// PostgreSQL, in good order.
+    /// An orderly restart of PostgreSQL.
     Restart,
-    /// PostgreSQL, by `kill -9` of all its processes.
+    /// `kill -9` for all processes of PostgreSQL, and a restart.
     Crash,
-    /// The clock of one worker is set, to so many seconds from the time.
+    /// Sets the clock of one worker off by this number of seconds.
     SetClock(i64),
-    /// Nobody can connect for longer than the recovery threshold: everybody is cut off together.
+    /// Nobody can connect for longer than the recovery threshold: all workers are cut off together.
     LongOutage(Duration),
-    /// PostgreSQL is stopped, for longer than the recovery threshold.
+    /// PostgreSQL is stopped for longer than the recovery threshold.
     StopServer(Duration),
-    /// An application's transaction keeps the row of a running job locked, for so long.
+    /// A transaction of an application keeps the row of a running job locked, for this time.
     LockJob(Duration),
     /// The same with the row of a queue that has jobs.
     LockQueue(Duration),
-    /// An application's transaction adds the key of a job once more, a running one if there is one, stays open for so
-    /// long, and is rolled back.
+    /// A transaction of an application adds a job with the key of an existing job, if possible a running one, stays
+    /// open for this time, and is rolled back.
     HoldKey(Duration),
-    /// A transaction that adds jobs, stays open for so long, keeps dead rows from being removed meanwhile, and then
-    /// commits, or does not.
+    /// A transaction adds jobs, stays open for this time, so that dead rows can't be removed, and then commits or rolls
+    /// back.
     LongTransaction(Duration, bool),
 }
 
 impl Fault {
-    /// The kind, for the summary.
+    /// The name of its kind, for the summary.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Fault::Kill(_) => "kill -9",
             Fault::Terminate(_) => "SIGTERM",
-            Fault::Freeze(..) => "zombie",
-            Fault::FreezeAndKill(..) => "zombie killed",
+            Fault::Freeze(..) => "frozen",
+            Fault::FreezeAndKill(..) => "frozen, then killed",
             Fault::CutAll => "cut all",
             Fault::CutOne(_) => "cut one",
             Fault::Outage(_) => "outage",
@@ -88,41 +88,42 @@ impl Fault {
         }
     }
 
-    /// Whether a job that is only held may come free by it before it is done.
+    /// Whether a job that is only held may become free by this fault before it is done.
     pub(crate) fn loses_connections(&self) -> bool {
         !self.only_locks() && !matches!(self, Fault::Terminate(_) | Fault::SetClock(_))
     }
 
-    /// Whether it does nothing but keep rows locked.
+    /// Whether the fault only keeps rows locked.
     fn only_locks(&self) -> bool {
         use Fault::{HoldKey, LockJob, LockQueue, LongTransaction};
         matches!(self, LockJob(_) | LockQueue(_) | HoldKey(_) | LongTransaction(..))
     }
 
     /// Whether others may rightly declare this worker dead while its process lives: the fault can keep it from sending
-    /// heartbeats while they send theirs. When everybody is cut off together, nobody may be declared dead; and whoever
-    /// lost a connection gets another one at once.
+    /// heartbeats while others send theirs. If all workers are cut off together, none may be declared dead. A worker
+    /// that lost a connection reconnects at once.
     pub(crate) fn may_silence(&self, worker: usize) -> bool {
         self.freezes(worker) || matches!(self, Fault::HalfOpen(_) | Fault::Delay(..) | Fault::Throttle(..))
     }
 
-    /// Whether it makes the process of this worker stand still.
+    /// Whether the fault freezes the process of this worker.
     pub(crate) fn freezes(&self, worker: usize) -> bool {
         matches!(self, Fault::Freeze(number, _) | Fault::FreezeAndKill(number, ..) if *number == worker)
     }
 }
 
-/// A fault in its place.
+/// A fault and its time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Planned {
-    /// Since the start.
+    /// The time since the start.
     pub(crate) at: Duration,
     pub(crate) fault: Fault,
-    /// Deaths are forgotten first, so that workers go on holding jobs; else they soon claim durably only.
+    /// Whether earlier deaths are removed first, so that workers continue to hold jobs. Otherwise all claims would soon
+    /// be durable.
     pub(crate) forgives: bool,
 }
 
-/// The faults of a run of this length, in order.
+/// The faults of a run of this length, in the order of their times.
 pub(crate) fn plan(seed: u64, length: Duration) -> Vec<Planned> {
     let mut rng = Rng::with_seed(seed);
     let mut planned = Vec::new();
@@ -142,7 +143,7 @@ fn fault(rng: &mut Rng) -> Fault {
     let outage = threshold * 6 / 5..2 * threshold;
     let worker = rng.usize(0..WORKERS.len());
     let ours = rng.usize(0..NODE);
-    // An outage that is longer than the threshold comes about once a minute.
+    // There is about one outage per minute that is longer than the threshold.
     match rng.u32(0..77) {
         64 => Fault::LongOutage(ms(rng, outage)),
         65 => Fault::StopServer(ms(rng, outage)),
@@ -169,7 +170,7 @@ fn fault(rng: &mut Rng) -> Fault {
     }
 }
 
-/// The rest of a failure's promise is what the processes do meanwhile.
+/// The processes add their own randomness, which no seed can repeat.
 pub(crate) fn the_same_seed_plans_the_same_faults() {
     let (short, long) = (Duration::from_secs(300), Duration::from_secs(3600));
     let (faults, more) = (plan(7, short), plan(7, long));

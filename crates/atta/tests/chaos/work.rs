@@ -1,8 +1,8 @@
-//! The work: who adds what, and what of it was acknowledged.
+//! The producers, and a record of which of their adds were acknowledged.
 //!
-//! Adders go through the proxy as well. One whose connection is lost can't know whether its job was added, and adds it
-//! again, as a careful caller would. So a number may come twice, and the first of the two may even come later, when the
-//! server gets round to it; what counts is what was acknowledged.
+//! Producers connect through the proxy as well. A producer that loses its connection can't know whether its job was
+//! added, and adds it again, as a careful application would. So a number may occur twice, and the first add may even
+//! take effect after the second. Only acknowledged adds are checked.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,47 +20,47 @@ use crate::schedule::THRESHOLD;
 const QUEUES: [&str; 3] = ["first queue", "second queue", "third queue"];
 const KEYS: i64 = 4;
 
-/// An add that the database said yes to.
+/// An add that the database acknowledged.
 #[derive(Clone, Debug)]
 pub(crate) struct Ack {
     pub(crate) kind: &'static str,
-    /// Counts up with the adds of a kind, a queue or a key.
+    /// The number of the add among those of its kind, queue or key.
     pub(crate) n: i64,
     pub(crate) job_id: i64,
     pub(crate) run_at: DateTime<Utc>,
     pub(crate) queue: Option<String>,
     pub(crate) key: Option<String>,
     pub(crate) items: Vec<i64>,
-    /// Not before it was acknowledged.
+    /// A time after the acknowledgement.
     pub(crate) at: DateTime<Utc>,
 }
 
-/// An add that had no answer, or a bad one.
+/// An add without a reply, or with an error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Doubt {
+pub(crate) struct UnknownAdd {
     pub(crate) kind: String,
     pub(crate) queue: Option<String>,
     pub(crate) n: i64,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Adders {
+pub(crate) struct Producers {
     utils: WorkerUtils,
     is_over: Arc<AtomicBool>,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What became of adds.
+/// The results of adds.
 #[derive(Debug, Default)]
 struct Seen {
     acks: Vec<Ack>,
-    doubts: HashSet<Doubt>,
+    unknown_adds: HashSet<UnknownAdd>,
     refused: u64,
     /// Jobs of transactions that were rolled back.
     ghosts: HashSet<i64>,
 }
 
-/// One add to come.
+/// An add to be made.
 struct Next {
     kind: &'static str,
     n: i64,
@@ -75,19 +75,19 @@ impl Next {
     }
 }
 
-impl Adders {
-    pub(crate) fn new(utils: WorkerUtils) -> Adders {
-        Adders { utils, is_over: Arc::default(), seen: Arc::default() }
+impl Producers {
+    pub(crate) fn new(utils: WorkerUtils) -> Producers {
+        Producers { utils, is_over: Arc::default(), seen: Arc::default() }
     }
 
-    /// All of them at once, until [`Adders::stop`].
+    /// Starts all producers; they run until [`Producers::stop`].
     pub(crate) fn start(&self) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         tasks.spawn(self.clone().add_plain());
         tasks.spawn(self.clone().add(400, |n| {
             Next::new("slow", n, json!({ "n": n, "ms": fastrand::u64(100..1200) }), JobSpec::default())
         }));
-        // Now and then for longer than the recovery threshold.
+        // Sometimes longer than the recovery threshold.
         tasks.spawn(self.clone().add(1500, |n| {
             let threshold = u64::try_from(THRESHOLD.as_millis()).unwrap_or(u64::MAX);
             let range = if n % 12 == 11 { threshold..2 * threshold } else { 50..800 };
@@ -134,27 +134,27 @@ impl Adders {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// What was acknowledged after this time.
+    /// The adds that were acknowledged after this time.
     pub(crate) fn acks_since(&self, since: DateTime<Utc>) -> Vec<Ack> {
         let seen = self.seen();
         let first = seen.acks.partition_point(|ack| ack.at <= since);
         seen.acks[first..].to_vec()
     }
 
-    pub(crate) fn doubts(&self) -> HashSet<Doubt> {
-        self.seen().doubts.clone()
+    pub(crate) fn unknown_adds(&self) -> HashSet<UnknownAdd> {
+        self.seen().unknown_adds.clone()
     }
 
     pub(crate) fn ghosts(&self) -> HashSet<i64> {
         self.seen().ghosts.clone()
     }
 
-    /// How many adds had no answer, or a bad one.
+    /// How many adds had no reply, or an error.
     pub(crate) fn refused(&self) -> u64 {
         self.seen().refused
     }
 
-    /// Adds within a transaction that stays open for so long, and then commits, or does not.
+    /// Adds a job in a transaction that stays open for `length`, and then commits or rolls back.
     pub(crate) async fn add_late(&self, client: &mut Client, length: Duration, commits: bool) {
         let Ok(mut transaction) =
             client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().await
@@ -164,21 +164,21 @@ impl Adders {
         let specs: Result<Vec<RawJobSpec>, _> =
             (0..5).map(|n| RawJobSpec::new("late", json!({ "n": n }), JobSpec::default())).collect();
         let added = self.utils.add_raw_jobs_in(&mut transaction, &specs.expect("payloads are JSON")).await;
-        let Ok(jobs) = added else { return self.note_doubt("late", 0, None) };
+        let Ok(jobs) = added else { return self.note_unknown("late", 0, None) };
         tokio::time::sleep(length).await;
         if !commits {
             self.seen().ghosts.extend(jobs.iter().map(Job::id));
-            // If the connection is gone, so is the transaction.
+            // If the connection is lost, the transaction is rolled back too.
             let _ = transaction.rollback().await;
             return;
         }
         match transaction.commit().await {
             Ok(()) => self.note("late", 0, vec![], &JobSpec::default(), &jobs),
-            Err(_) => self.note_doubt("late", 0, None),
+            Err(_) => self.note_unknown("late", 0, None),
         }
     }
 
-    /// One after the other, each until it is acknowledged; so often.
+    /// Adds jobs one after the other, with this pause, and repeats each add until it is acknowledged.
     async fn add(self, every_ms: u64, next: impl Fn(i64) -> Next + Send) {
         let mut n = 0;
         while !self.is_over.load(Ordering::Relaxed) {
@@ -188,13 +188,13 @@ impl Adders {
                     self.note(kind, number, items, &spec, &[job]);
                     n += 1;
                 }
-                Err(_) => self.note_doubt(kind, number, spec.queue_name),
+                Err(_) => self.note_unknown(kind, number, spec.queue_name),
             }
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..2 * every_ms))).await;
         }
     }
 
-    /// Ten at once.
+    /// Adds ten jobs per call.
     async fn add_plain(self) {
         let mut n = 0;
         while !self.is_over.load(Ordering::Relaxed) {
@@ -206,7 +206,7 @@ impl Adders {
                     self.note("plain", n, vec![], &JobSpec::default(), &jobs);
                     n += 1;
                 }
-                Err(_) => self.note_doubt("plain", n, None),
+                Err(_) => self.note_unknown("plain", n, None),
             }
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..300))).await;
         }
@@ -214,7 +214,7 @@ impl Adders {
 
     fn note(&self, kind: &'static str, n: i64, items: Vec<i64>, spec: &JobSpec, jobs: &[Job]) {
         let mut seen = self.seen();
-        // With the lock held, so that they stay in order.
+        // Taken while the lock is held, so that the times are in order.
         let at = Utc::now();
         let acks = jobs.iter().map(|job| Ack {
             kind,
@@ -229,10 +229,10 @@ impl Adders {
         seen.acks.extend(acks);
     }
 
-    fn note_doubt(&self, kind: &str, n: i64, queue: Option<String>) {
+    fn note_unknown(&self, kind: &str, n: i64, queue: Option<String>) {
         let mut seen = self.seen();
         seen.refused += 1;
-        seen.doubts.insert(Doubt { kind: kind.into(), queue, n });
+        seen.unknown_adds.insert(UnknownAdd { kind: kind.into(), queue, n });
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {

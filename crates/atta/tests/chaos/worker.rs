@@ -1,4 +1,4 @@
-//! A worker in a process of its own: this very binary, started again.
+//! A worker in a separate process: this test binary, started again.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,13 +15,13 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use crate::ledger::Ledger;
 use crate::schedule::THRESHOLD;
 
-/// Where the process finds its [`Setup`].
+/// The variable that contains the [`Setup`] of the process.
 pub(crate) const SETUP: &str = "ATTA_CHAOS_WORKER";
 
-/// Every minute, made up for when all were away.
+/// One job per minute; missed minutes are backfilled.
 pub(crate) const CRONTAB: &str = "* * * * * tick ?id=tick&fill=30m";
 
-/// What has a payload that is a [`Work`].
+/// The tasks whose payload is a [`Work`].
 pub(crate) const KINDS: [&str; 12] = [
     "plain",
     "blocking",
@@ -39,29 +39,29 @@ pub(crate) const KINDS: [&str; 12] = [
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
-    /// The worker's name and how often it was started.
+    /// The worker's name, with the number of its starts.
     pub(crate) instance: String,
     /// Through the proxy.
     pub(crate) url: String,
-    /// Past it.
+    /// Not through the proxy.
     pub(crate) ledger_url: String,
     pub(crate) is_durable: bool,
-    /// A clock that is wrong makes wrong ticks.
+    /// False for the worker with the wrong clock, which would add wrong ticks.
     pub(crate) has_cron: bool,
 }
 
-/// What a job is to do.
+/// The payload of a job: what it does.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Work {
     ms: u64,
-    /// It blocks its thread for so long.
+    /// How long the task blocks its thread.
     blocks_ms: u64,
-    /// So many attempts fail.
+    /// How many attempts fail.
     fails: i16,
 }
 
-/// Runs a worker until it is told to stop.
+/// Runs a worker until SIGTERM.
 pub(crate) fn run(setup: &str) {
     end_with_parent();
     let setup: Setup = serde_json::from_str(setup).expect("a setup");
@@ -71,7 +71,7 @@ pub(crate) fn run(setup: &str) {
     runtime.expect("a runtime").block_on(work_on(setup));
 }
 
-/// Ends this process when the one that started it has gone, in whatever way: nobody would end it any more.
+/// Ends this process when its parent has ended for any reason, because nobody else would end it.
 pub(crate) fn end_with_parent() {
     let parent = parent_id();
     std::thread::spawn(move || {
@@ -90,7 +90,7 @@ async fn work_on(setup: Setup) {
         .max_pg_conn(2)
         .poll_interval(Duration::from_millis(500))
         .recovery_threshold(THRESHOLD)
-        // Workers are killed all the time, and no job is to blame.
+        // The test kills workers all the time, so crashes are no reason to fail a job.
         .crash_limit(1000)
         .shutdown_grace_period(Duration::from_secs(30))
         .listen_os_shutdown_signals(true)
@@ -130,8 +130,8 @@ async fn work(ctx: WorkerContext) -> Result<(), TaskError> {
     Ok(())
 }
 
-/// Does not yield: computes for a quarter of the time, and sleeps with its thread for the rest. A computation of seconds
-/// would take the cores of this machine from the other workers.
+/// Does not yield: computes for a quarter of the time, and sleeps in its thread for the rest. A computation of seconds
+/// would take CPU time from the other workers.
 fn block_for(length: Duration) {
     let start = Instant::now();
     while start.elapsed() < length / 4 {
@@ -177,7 +177,7 @@ async fn keep_lost_claims(mut events: WorkerEvents, ledger: Ledger, worker_id: S
     }
 }
 
-/// The worker's log. Where it can't be written, it is not.
+/// The worker's log. Errors of writing are ignored.
 struct Log;
 
 impl<S: tracing::Subscriber> Layer<S> for Log {
@@ -187,10 +187,10 @@ impl<S: tracing::Subscriber> Layer<S> for Log {
         }
         let mut line = format!("{} {}", chrono::Utc::now().format("%H:%M:%S%.3f"), event.metadata().level());
         event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            // Into a string, which takes everything.
+            // Writing to a string never fails.
             let _ = write!(line, " {field}={value:?}");
         });
-        // A full disk is none of the worker's business.
+        // A full disk must not stop the worker.
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 }

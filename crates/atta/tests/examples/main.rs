@@ -1,4 +1,4 @@
-//! The examples run, and print what they say they do; and the pages of the book agree with the code.
+//! The examples run and print the expected lines, and the pages of the book agree with the code.
 #![allow(missing_docs)]
 
 mod book_code;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use testkit::Database;
 
-/// Runs an example on a database of its own and compares what it prints, line by line.
+/// Runs an example on a new database, and compares its output line by line.
 async fn prints(example: &str, expected: &[&str]) {
     let printed = output(example).await;
     assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
@@ -52,7 +52,7 @@ async fn batch() {
 #[tokio::test]
 async fn hooks_and_events() {
     let expected = [
-        "hook: bad failed for good: out of paper",
+        "hook: bad failed permanently: out of paper",
         "event: good succeeded",
         "event: bad failed: out of paper",
     ];

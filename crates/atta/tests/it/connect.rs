@@ -1,4 +1,4 @@
-//! The way to the database, on a server with TLS and on one without.
+//! Connecting to a server with TLS and to one without.
 
 mod support;
 mod logins;

@@ -1,4 +1,4 @@
-//! The schedule of cron on a real PostgreSQL, with a clock that the test sets.
+//! The cron schedule on a real PostgreSQL, with a clock that the test sets.
 
 mod killed;
 mod skewed;
@@ -16,7 +16,7 @@ use testkit::{Database, wait_for};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
-/// What the workers of these tests can run, so that the jobs of cron stay where they are.
+/// The only task of the workers in these tests, so that the jobs of cron stay in the table.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Other;
 
@@ -26,7 +26,7 @@ impl TaskHandler for Other {
     async fn run(self, _ctx: WorkerContext) -> impl IntoTaskHandlerResult {}
 }
 
-/// A clock that shows this time of 1 March 2026, and goes on from there.
+/// A clock that starts at this time on 1 March 2026.
 fn clock_at(time: &str) -> Clock {
     let clock = Clock::system();
     set(&clock, time);
@@ -37,7 +37,7 @@ fn set(clock: &Clock, time: &str) {
     clock.advance(at(time) - clock.now());
 }
 
-/// A worker with cron, and what cron told.
+/// A worker with cron, and the events of cron.
 struct Running {
     events: Arc<Mutex<Vec<Arc<CronEvent>>>>,
     handle: WorkerHandle,
@@ -55,9 +55,9 @@ impl Running {
             .await
             .expect("the worker starts");
         let events = Arc::new(Mutex::new(Vec::new()));
-        let (mut heard, told, handle) = (worker.events(), events.clone(), worker.handle());
+        let (mut received, told, handle) = (worker.events(), events.clone(), worker.handle());
         let listener = tokio::spawn(async move {
-            while let Some(event) = heard.next().await {
+            while let Some(event) = received.next().await {
                 match event {
                     WorkerEvent::Cron(event) => told.lock().expect("no test panicked here").push(event),
                     WorkerEvent::Stopped => break,
@@ -109,7 +109,7 @@ fn items(crontab: &str) -> CronItems {
     items
 }
 
-/// All jobs as `task HH:MM`, with a `+` if they were made up for.
+/// All jobs as `task HH:MM`, with a `+` if they were backfilled.
 async fn jobs(client: &Client) -> Vec<String> {
     let sql = "select concat(task.identifier, ' ', to_char(run_at at time zone 'utc', 'HH24:MI'),
             case when (payload -> '_cron' ->> 'backfilled')::boolean then '+' end)
@@ -131,7 +131,7 @@ async fn last_execution(client: &Client, identifier: &str) -> Option<DateTime<Ut
 }
 
 #[tokio::test]
-async fn a_tick_adds_a_job_with_all_that_its_item_says() {
+async fn a_tick_adds_a_job_with_all_values_of_its_item() {
     let database = Database::migrated().await;
     let client = database.client().await;
     let clock = clock_at("08:00:10");
@@ -196,7 +196,7 @@ async fn several_schedules_add_each_job_once() {
 }
 
 #[tokio::test]
-async fn what_was_missed_is_made_up_for_as_far_as_fill_goes() {
+async fn missed_ticks_are_backfilled_as_far_as_fill_allows() {
     let database = Database::migrated().await;
     let client = database.client().await;
     know(&client, "a", "00:00:00", Some("07:57:00")).await;
@@ -219,7 +219,7 @@ async fn a_minute_that_was_done_is_never_done_again() {
     schedule.wait_for_start().await;
     set(&clock, "08:02:10");
     schedule.wait_for_minute("08:02:00").await;
-    // Set back: the same minutes come once more.
+    // The clock is set back: the same minutes occur again.
     set(&clock, "07:50:10");
     schedule.wait_for("the jump", |event| matches!(event, CronEvent::TimeJumped { .. })).await;
     schedule
@@ -230,7 +230,7 @@ async fn a_minute_that_was_done_is_never_done_again() {
         .await;
     for time in ["07:54:10", "07:58:10", "08:02:10"] {
         set(&clock, time);
-        // Longer than it takes until the clock is looked at again: nothing may happen.
+        // Longer than the interval at which the clock is read: nothing may happen.
         tokio::time::sleep(Duration::from_millis(1_200)).await;
     }
     set(&clock, "08:03:10");
@@ -246,7 +246,7 @@ async fn a_minute_that_was_done_is_never_done_again() {
 }
 
 #[tokio::test]
-async fn after_a_long_sleep_only_what_fill_covers_is_made_up_for() {
+async fn after_a_long_sleep_only_ticks_within_fill_are_backfilled() {
     let database = Database::migrated().await;
     let client = database.client().await;
     let clock = clock_at("08:00:10");
@@ -262,7 +262,7 @@ async fn after_a_long_sleep_only_what_fill_covers_is_made_up_for() {
 }
 
 #[tokio::test]
-async fn an_outage_is_survived_and_made_up_for() {
+async fn the_ticks_of_an_outage_are_backfilled() {
     let database = Database::migrated().await;
     let client = database.client().await;
     let rename = |from: &str, to: &str| format!("alter table graphile_worker.{from} rename to {to}");
@@ -275,7 +275,7 @@ async fn an_outage_is_survived_and_made_up_for() {
     set(&clock, "08:03:10");
     client.batch_execute(&rename("away", "_private_known_crontabs")).await.unwrap();
     schedule.wait_for_minute("08:03:00").await;
-    // Its connections cut, and far too long this time for the item without fill.
+    // Its connections are cut, this time for longer than the item without fill allows.
     client.batch_execute(&rename("_private_known_crontabs", "away")).await.unwrap();
     set(&clock, "08:04:10");
     let failures = || {
@@ -321,7 +321,7 @@ async fn an_item_that_the_database_refuses_harms_no_other() {
 }
 
 #[tokio::test]
-async fn items_come_and_go_while_it_runs() {
+async fn items_are_added_and_removed_while_cron_runs() {
     let database = Database::migrated().await;
     let client = database.client().await;
     let (items, clock) = (items("* * * * * a"), clock_at("08:00:10"));
@@ -338,7 +338,7 @@ async fn items_come_and_go_while_it_runs() {
     assert_eq!(jobs(&client).await, ["a 08:01", "b 08:01", "b 08:02"]);
 }
 
-/// Neither a schedule whose table is gone nor a match function that panics is felt by the jobs.
+/// Neither a schedule whose table is missing nor a match function that panics may affect the jobs.
 #[tokio::test]
 async fn a_cron_that_fails_leaves_the_jobs_alone() {
     let database = Database::migrated().await;
@@ -365,7 +365,7 @@ async fn a_cron_that_fails_leaves_the_jobs_alone() {
 }
 
 #[tokio::test]
-async fn whatever_a_payload_has_in_it_the_other_items_have_their_jobs() {
+async fn items_with_unusual_payloads_and_the_others_get_their_jobs() {
     let database = Database::migrated().await;
     let client = database.client().await;
     let clock = clock_at("08:00:10");
@@ -382,9 +382,9 @@ async fn whatever_a_payload_has_in_it_the_other_items_have_their_jobs() {
     assert_eq!(tasks, ["a", "b", "c"]);
 }
 
-/// An application that reads its items from somewhere else may have them only after the worker's start.
+/// An application that reads its items from elsewhere may have them only after the worker has started.
 #[tokio::test]
-async fn an_item_that_was_known_is_filled_also_when_it_is_added_late() {
+async fn a_known_item_that_is_added_late_is_backfilled() {
     let database = Database::migrated().await;
     let client = database.client().await;
     know(&client, "b", "00:00:00", Some("07:57:00")).await;
@@ -422,7 +422,7 @@ async fn skewed_clocks_give_each_minute_once() {
     for schedule in schedules {
         schedule.stop().await;
     }
-    // The slowest may or may not have had two minutes of the time before the others were there.
+    // The slowest worker may or may not have seen two minutes of the time before the others had started.
     let minutes: Vec<String> =
         jobs(&client).await.into_iter().filter(|job| job.as_str() > "a 08:00").collect();
     let expected: Vec<String> = (1..=6).map(|minute| format!("a 08:{minute:02}")).collect();
@@ -430,7 +430,7 @@ async fn skewed_clocks_give_each_minute_once() {
 }
 
 #[tokio::test]
-async fn it_stops_also_while_it_fails() {
+async fn cron_can_be_stopped_while_it_fails() {
     let database = Database::migrated().await;
     let client = database.client().await;
     client.batch_execute("drop table graphile_worker._private_known_crontabs").await.unwrap();
@@ -449,7 +449,7 @@ async fn a_clock_that_runs_gives_each_minute_its_jobs() {
     for _ in 0..3 {
         schedules.push(Running::start(&database, &items("* * * * * a"), &clock).await);
     }
-    // Sixty times as fast as ours: a minute is a second.
+    // Sixty times as fast as the real clock: a minute lasts a second.
     let fast = clock.clone();
     let hurry = tokio::spawn(async move {
         loop {

@@ -1,8 +1,8 @@
-//! What the worker must survive: its own death, that of others, lost connections, a server that restarts, a pooler,
-//! and everything else in which queues on PostgreSQL are known to go wrong.
+//! What a worker must survive: its own crash, the crash of others, lost connections, server restarts, a pooler, and the
+//! other ways in which job queues on PostgreSQL are known to fail.
 
 mod liveness;
-mod beating;
+mod heartbeats;
 mod blocking;
 mod blocked;
 mod connections;
@@ -22,4 +22,4 @@ mod strangers;
 pub(crate) mod support;
 mod terminated;
 mod waking;
-mod zombie;
+mod resumed;

@@ -1,4 +1,4 @@
-//! Held claims: kept by a row lock, and written only when they must be.
+//! Held claims: kept by a row lock, and written only when that is necessary.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ async fn count_updates(client: &Client) {
     client.batch_execute(sql).await.unwrap();
 }
 
-/// Until its first look a worker holds nothing: quick jobs are added until one is done without an update.
+/// A worker holds no jobs before its first poll: quick jobs are added until one completes without an update.
 async fn wait_until_holding(worker: &Running, client: &Client) {
     count_updates(client).await;
     wait_for("the worker to hold jobs", || async {
@@ -82,7 +82,7 @@ async fn a_job_that_outlives_the_budget_becomes_durable_and_the_rest_stays_untou
     let specs: Vec<RawJobSpec> =
         (0..10).map(|n| RawJobSpec::new("gated", n, JobSpec::default()).unwrap()).collect();
     worker.utils.add_raw_jobs(&specs).await.unwrap();
-    // Not always the first of them: on a busy machine that may go back before a slot comes to it.
+    // Not always the first of them: on a busy machine that job may be returned before a slot is free for it.
     let running = reports.next().await;
     assert_eq!(running.attempts(), 1);
     wait_for("the running job to be locked", || async {
@@ -101,8 +101,8 @@ async fn jobs_left(client: &Client) -> i64 {
     client.query_one("select count(*) from graphile_worker.jobs", &[]).await.unwrap().get(0)
 }
 
-/// A job that takes long adds another of its task. That one is not held, as the task is known to be slow by then, and no
-/// claim but the last one can find it.
+/// A job that takes long adds another job of its task. That job is not held, because the task is known to be slow by
+/// then, and only the last claim can find it.
 #[tokio::test]
 async fn one_run_leaves_nothing_of_a_task_that_proves_slow() {
     let db = Database::migrated().await;
@@ -121,9 +121,9 @@ async fn one_run_leaves_nothing_of_a_task_that_proves_slow() {
     assert_eq!(jobs_left(&db.client().await).await, 0);
 }
 
-/// What a batch lets go of is free when its transaction ends, and until then every pick passes it by.
+/// Jobs that a batch did not start become free when its transaction ends; until then every pick skips them.
 #[tokio::test]
-async fn one_run_leaves_nothing_that_was_let_go_of_slowly() {
+async fn one_run_leaves_no_job_that_was_released_slowly() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let sql = "create function public.dawdle() returns trigger language plpgsql as
@@ -146,8 +146,8 @@ async fn one_run_leaves_nothing_that_was_let_go_of_slowly() {
     assert_eq!(jobs_left(&client).await, 0);
 }
 
-/// The lane of a lost connection learns of it only when it settles. Until then its jobs are free for anybody, and if their
-/// task has become slow, our own durable claims would find them.
+/// A lane notices a lost connection only when it commits its batch. Until then its jobs are free for all workers. If
+/// their task has become slow, the durable claims of the same worker would find them.
 #[tokio::test]
 async fn a_job_whose_connection_was_lost_is_not_begun_again_by_the_worker_that_runs_it() {
     let db = Database::migrated().await;
@@ -178,7 +178,7 @@ async fn a_job_whose_connection_was_lost_is_not_begun_again_by_the_worker_that_r
     let sql = "select count(pg_terminate_backend(pid)) from pg_stat_activity
                where datname = current_database() and state like 'idle in transaction%'";
     assert!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) > 0);
-    // From its end on the task is slow, and another job of it has all of them claimed durably.
+    // When this job has ended, its task counts as slow, and all its jobs are claimed durably.
     wait_for("the second job to end", || async { (ended.load(Ordering::SeqCst) > 0).then_some(()) }).await;
     worker.utils.add_raw_job("work", Some(0), JobSpec::default()).await.unwrap();
     begun.push(reports.next().await.id());
@@ -197,9 +197,9 @@ async fn a_job_whose_connection_was_lost_is_not_begun_again_by_the_worker_that_r
     }
 }
 
-/// Such a job is free while it runs, so an add by its key changes it: what was added must not end with the old run.
+/// Such a job is free while it runs, so an add by its key changes it. The new job must not end with the old run.
 #[tokio::test]
-async fn what_is_added_by_key_to_a_job_whose_connection_was_lost_runs() {
+async fn a_job_that_is_added_by_key_to_one_whose_connection_was_lost_runs() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let mut reports = Reports::new();
@@ -282,15 +282,16 @@ async fn nothing_is_held_while_the_fleet_is_under_suspicion() {
     assert_eq!(updates(&client).await, 20);
 }
 
-/// A killer among held jobs takes no attempt from anybody, itself included; so the fleet holds nothing after two
-/// deaths, and then it is counted and found.
+/// If a job kills its worker while it is held, neither it nor the other held jobs lose an attempt. Therefore the fleet
+/// holds no jobs after two deaths; then the crashes are counted, and the job is found.
 #[tokio::test]
 async fn a_killer_among_good_jobs_ends_as_permanently_failed_and_they_all_complete() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
     let utils = atta::WorkerUtils::connect(&db.url()).unwrap();
     let good = || RawJobSpec::new("work", json!({ "silent": true }), JobSpec::default()).unwrap();
-    // After two deaths jobs are claimed durably, a few at a time. Behind a pooler each of these claims is planned anew.
+    // After two deaths, jobs are claimed durably, a few at a time. Behind a pooler, each of these claims is planned
+    // again.
     let count = if std::env::var_os("ATTA_TEST_POOLER").is_some() { 1_000 } else { 10_000 };
     let mut specs: Vec<RawJobSpec> = (0..count).map(|_| good()).collect();
     let killer = JobSpecBuilder::new().max_attempts(2).build();

@@ -1,9 +1,9 @@
-//! A role that may create things in `public`, which is in everybody's search path: none of them is ever called in place of
-//! what our statements mean.
+//! A role that may create objects in `public`, which is in everybody's search path: our statements never call one of
+//! them.
 //!
-//! PostgreSQL takes the function or operator whose argument types match best, wherever in the path it is. So `public` gets
-//! one of each name that our SQL uses, for as many types as possible. `parse` reads from the parse trees of all statements
-//! what they resolve to; `calls` runs everything and sees that nothing was called.
+//! PostgreSQL chooses the function or operator whose argument types match best, wherever in the path it is. So `public`
+//! gets one of each name that our SQL uses, for as many types as possible. `parse` finds out from the parse trees of
+//! all statements what they resolve to; `calls` runs everything and checks that nothing in `public` was called.
 
 mod calls;
 mod parse;
@@ -40,7 +40,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).expect("a file of SQL")
 }
 
-/// Every word that is followed by a parenthesis: the functions, and some words that are no functions, which do no harm.
+/// Every word that is followed by a parenthesis: the functions, and some other words, which do no harm.
 fn called_names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in sql_files() {
@@ -64,7 +64,7 @@ async fn make_public_hostile(client: &Client) {
     assert!(value(client, made).await.parse::<u32>().unwrap() > 3000, "public is not hostile enough");
 }
 
-/// Nothing in `public` was called, and nothing that we made depends on it.
+/// Checks that nothing in `public` was called, and that none of our objects depends on it.
 async fn assert_nothing_was_called(client: &Client) {
     assert_eq!(value(client, "select is_called from public.hostile_calls").await, "false");
     let dependent = "select coalesce(string_agg(pg_describe_object(classid, objid, objsubid), ', '), '')

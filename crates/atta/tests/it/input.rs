@@ -1,8 +1,8 @@
-//! Bad input: whatever a caller or a row may hold, the answer is a clear error or the right result; never a panic, a hang
-//! or a half-done write.
+//! Unusual input: whatever a caller passes or a row contains, the result is a clear error or correct; never a panic, a
+//! hang or a partial write.
 //!
-//! Values come from strategies of odd ones (`support`). A few cases run each time; `ATTA_PROPTEST_CASES=500` asks for
-//! more. What was found once stays as a test with a name.
+//! Values come from strategies with unusual ones (`support`). A few cases run each time; `ATTA_PROPTEST_CASES=500` runs
+//! more. Each failure that was found became a test with a name.
 
 mod adding;
 mod odd_rows;

@@ -61,7 +61,7 @@ async fn assert_functions_work(client: &Client, schema: &Schema) {
 }
 
 #[tokio::test]
-async fn any_name_of_a_schema_will_do() {
+async fn any_schema_name_works() {
     let db = Database::empty().await;
     let mut client = db.client().await;
     let names = [
@@ -114,7 +114,7 @@ async fn the_revisions_are_noted_with_their_marks_and_announced() {
         (1..=20).map(|id| (id, [1, 3, 11, 13, 14, 16, 19].contains(&id))).collect();
     assert_eq!(rows, expected);
     let notices: Vec<serde_json::Value> =
-        listener.heard().await.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
+        listener.received().await.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
     let announced: Vec<serde_json::Value> = expected
         .iter()
         .map(|(id, breaking)| serde_json::json!({"migrationNumber": id, "breaking": breaking}))
@@ -122,7 +122,7 @@ async fn the_revisions_are_noted_with_their_marks_and_announced() {
     assert_eq!(notices, announced);
 
     atta::migrate(&mut client, &Schema::default()).await.unwrap();
-    assert_eq!(listener.heard().await, Vec::<String>::new());
+    assert_eq!(listener.received().await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn many_migrations_at_once_install_once() {
     for result in migrations.join_all().await {
         result.unwrap();
     }
-    assert_eq!(listener.heard().await.len(), 20);
+    assert_eq!(listener.received().await.len(), 20);
     assert_functions_work(&db.client().await, &Schema::default()).await;
 }
 

@@ -1,4 +1,5 @@
-//! What runs for every job must find its rows by an index, on a full table, with any plan that PostgreSQL may choose.
+//! Statements that run for every job must find their rows by an index, on a full table, with any plan that PostgreSQL
+//! may choose.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ const LEVEL_TYPES: &str =
     "text, text, smallint, timestamptz, bigint, text[], timestamptz, bigint, timestamptz, bigint, boolean";
 const LEVEL: &str = "'w', 'noop', 0, null, 100, '{noop}', '2000-01-01', 1, null, null, true";
 
-/// A statement of the library's, its parameters' types, and values for them.
+/// A statement of the library, the types of its parameters, and values for them.
 const STATEMENTS: [(&str, &str, &str, &str); 20] = [
     (
         "pick_level",
@@ -157,7 +158,7 @@ fn rows_read(plan: &serde_json::Value) -> f64 {
     own + plan["Plans"].as_array().into_iter().flatten().map(rows_read).sum::<f64>()
 }
 
-/// A worker plans its statements once. Most workers start when there is little to do, and many jobs come later.
+/// A worker plans its statements once. Most workers start when there is little to do, and many jobs are added later.
 #[tokio::test]
 async fn statements_that_were_planned_with_an_empty_table_read_few_rows_of_a_full_one() {
     let db = Database::migrated().await;
@@ -165,7 +166,7 @@ async fn statements_that_were_planned_with_an_empty_table_read_few_rows_of_a_ful
     let settings = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_mergejoin = off;
       set enable_hashjoin = off; set jit = off; set plan_cache_mode = force_generic_plan";
     client.batch_execute(settings).await.unwrap();
-    // An analysis, or another change of the table, would make the server plan anew.
+    // An ANALYZE, or another change of the table, would make the server plan again.
     let almost_empty = "alter table graphile_worker._private_jobs set (autovacuum_enabled = false);
       alter table graphile_worker._private_job_queues set (autovacuum_enabled = false);
       insert into graphile_worker._private_tasks (identifier) values ('noop'), ('other');
@@ -232,7 +233,7 @@ async fn an_add_that_was_planned_with_an_empty_table_reads_few_rows_of_a_full_on
     assert!(rows < 100, "{rows} rows of 20,000 were read");
 }
 
-/// With the settings of a worker's own connections: few rows are joined to many, one by one.
+/// With the settings of a worker's own connections: nested loops from few rows to many.
 #[tokio::test]
 async fn recovery_finds_locked_jobs_by_their_index() {
     let db = Database::migrated().await;
@@ -265,7 +266,7 @@ async fn pages(client: &Client, sql: &str, types: &str, arguments: &str) -> i64 
     count("Shared Hit Blocks") + count("Shared Read Blocks")
 }
 
-/// What a claim costs is bounded by what the worker can claim, not by what else is in the table.
+/// The cost of a claim is limited by what the worker can claim, not by the rest of the table.
 #[tokio::test]
 async fn a_claim_does_not_read_what_it_can_not_take() {
     let db = Database::migrated().await;
@@ -294,7 +295,7 @@ async fn a_claim_does_not_read_what_it_can_not_take() {
         let statements = [
             ("pick_jobs", include_str!("../../sql/queries/pick_jobs.sql"), PICK_TYPES, PICK, 30),
             ("find_levels", include_str!("../../sql/queries/find_levels.sql"), FIND_TYPES, FIND, 40),
-            // It jumps over up to a hundred queues, and reads up to a thousand jobs with flags.
+            // It skips up to a hundred queues, and reads up to a thousand jobs with flags.
             ("claim_jobs", include_str!("../../sql/queries/claim_jobs.sql"), CLAIM_TYPES, CLAIM, 450),
             ("claim_level", include_str!("../../sql/queries/claim_level.sql"), LEVEL_TYPES, LEVEL, 50),
         ];
@@ -305,7 +306,7 @@ async fn a_claim_does_not_read_what_it_can_not_take() {
     }
 }
 
-/// Rows at the head that no pick can take, and the jobs behind them.
+/// The number of rows at the head that no pick can take, and of the jobs behind them.
 const HEAD: i64 = 20_000;
 const BEHIND: i64 = 30_000;
 
@@ -329,9 +330,9 @@ async fn entries_read(client: &Client) -> i64 {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// Drains what is behind the head, and counts how many entries of the index that took: so many at least.
+/// Drains the jobs behind the head, and counts the index entries that were read, which must be at least `least`.
 async fn entries_read_in_a_drain(db: &Database, client: &Client, least: i64) -> i64 {
-    // The longest budget, or a busy machine would need many more picks than there are thousands of jobs.
+    // The longest budget. Otherwise a busy machine would need many more picks than there are thousands of jobs.
     let options = options(db).hold_budget(Duration::from_secs(1)).add_forbidden_flag("stuck");
     entries_read_in_a_drain_by(options, client, least).await
 }
@@ -346,7 +347,7 @@ async fn entries_read_in_a_drain_by(options: WorkerOptions, client: &Client, lea
     })
     .await;
     worker.stop().await.unwrap();
-    // Older servers collect these figures now and then.
+    // Older servers collect these statistics at intervals.
     wait_for("the figures", || async {
         let entries = entries_read(client).await - before;
         (entries >= least).then_some(entries)
@@ -355,7 +356,7 @@ async fn entries_read_in_a_drain_by(options: WorkerOptions, client: &Client, lea
 }
 
 fn assert_head_is_walked_over_seldom(entries: i64) {
-    // There are more than thirty picks, as none is of more than a thousand jobs.
+    // There are more than thirty picks, since none returns more than a thousand jobs.
     assert!(entries < 15 * HEAD + 2 * BEHIND, "{entries} entries were read");
 }
 
@@ -379,7 +380,8 @@ async fn dead_rows_at_the_head_are_walked_over_once_and_not_by_every_pick() {
     assert_head_is_walked_over_seldom(entries_read_in_a_drain(&db, &client, HEAD + BEHIND).await);
 }
 
-/// A bulk add gives all of its jobs one time. Those that are done stay in the index for as long as somebody may see them.
+/// A bulk add gives all of its jobs the same time. Completed jobs stay in the index for as long as a transaction may
+/// see them.
 #[tokio::test]
 async fn jobs_of_one_time_are_walked_over_once_and_not_by_every_pick() {
     let db = Database::migrated().await;
@@ -399,16 +401,16 @@ async fn jobs_of_one_time_are_walked_over_seldom_by_durable_claims() {
     add_at(&client, BEHIND, 0, "null", "now()").await;
     let options = options(&db).claims(Claims::Durable).local_queue(LocalQueueConfig::new(400));
     let entries = entries_read_in_a_drain_by(options, &client, BEHIND).await;
-    // There are 150 claims. Each would read half of the jobs, on average.
+    // There are 150 claims. Without positions, each would read half of the jobs on average.
     println!("{entries} entries were read by durable claims");
     assert!(entries < 25 * BEHIND, "{entries} entries were read");
 }
 
-/// Dead rows and jobs that come one by one, so that each pick takes all that there is.
+/// Dead rows, and jobs that are added one by one, so that each pick takes all free jobs.
 #[tokio::test]
 async fn dead_rows_at_the_head_are_walked_over_seldom_by_picks_that_find_one_job_each() {
     const JOBS: i64 = 200;
-    // So many that a walk over them takes many times as long as a job.
+    // Enough that reading them takes many times as long as a job.
     const DEAD: i64 = 10 * HEAD;
     let db = Database::migrated().await;
     let (client, pin) = (db.client().await, db.client().await);
@@ -417,7 +419,7 @@ async fn dead_rows_at_the_head_are_walked_over_seldom_by_picks_that_find_one_job
     client.batch_execute("delete from graphile_worker._private_jobs").await.unwrap();
     let mut reports = Reports::new();
     let task = reports.task(|_| async {});
-    // What only a poll finds would show.
+    // A job that only a poll can find would make the test fail.
     let options = options(&db).poll_interval(Duration::from_secs(3600)).define_raw_job("noop", task);
     let worker = Running::start(options).await;
     worker.utils.add_raw_job("noop", (), JobSpec::default()).await.unwrap();
@@ -427,7 +429,7 @@ async fn dead_rows_at_the_head_are_walked_over_seldom_by_picks_that_find_one_job
         worker.utils.add_raw_job("noop", (), JobSpec::default()).await.unwrap();
         reports.next().await;
     }
-    // Whatever is more urgent, or was added late, is found as well, though not by the next pick.
+    // Jobs that are more urgent, or were added late, are found as well, though not by the next pick.
     for run_at in ["now() - interval '1 day'", "now()"] {
         let sql = format!("select graphile_worker.add_job('noop', priority := -5, run_at := {run_at})");
         client.batch_execute(&sql).await.unwrap();
@@ -440,6 +442,7 @@ async fn dead_rows_at_the_head_are_walked_over_seldom_by_picks_that_find_one_job
     })
     .await;
     println!("{JOBS} jobs behind {DEAD} dead rows: {entries} entries of the index were read");
-    // Each pick would read all of them. How many do is a matter of time, and so of how busy the machine is.
+    // Without positions, each pick would read all of them. How many do depends on timing, and so on how busy the
+    // machine is.
     assert!(entries < JOBS * DEAD / 2, "{entries} entries were read");
 }

@@ -1,4 +1,4 @@
-//! The roles of `atta migrate --print-roles`: each can do what it is for, and no more.
+//! The roles of `atta migrate --print-roles`: each can do what it is meant for, and no more.
 
 mod support;
 mod producer;

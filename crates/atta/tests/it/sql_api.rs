@@ -1,7 +1,7 @@
-//! The functions that anyone can call from SQL: what they store, return, announce and refuse.
+//! The SQL API: what its functions store, return, announce and reject.
 //!
-//! One file a subject; `support` has what they share. The races are in `race` (one interleaving each, forced) and in
-//! `stress` (all of them, by chance).
+//! There is one file per subject; `support` has what they share. The races are in `race` (one forced interleaving each)
+//! and in `stress` (all of them, at random).
 
 mod add;
 mod admin;

@@ -1,4 +1,4 @@
-//! One stuck thing delays only itself: the rows of the matrix that need nothing but the library. `cargo xtask matrix`
+//! The rows of the matrix that need only the library: a part that is stuck delays only itself. `cargo xtask matrix`
 //! runs them; the columns are in `testkit::matrix`.
 #![allow(missing_docs)]
 
@@ -20,12 +20,12 @@ const FULL_POOL: &str = "a full pool";
 const HELD_KEY: &str = "an application's transaction holds a job's key";
 const SLOW_STATEMENT: &str = "a statement that takes 10 s";
 
-/// More than a worker has connections that release.
+/// More than the number of connections that a worker uses for releases.
 const STUCK: usize = 3;
 
 const NO_THREAD: &str = "no thread is left to run them";
 
-/// The release of the jobs `stuck…` does this, where ACTION is.
+/// The release of the jobs `stuck…` executes the ACTION.
 const TRIGGER: &str = "
     create function public.on_release() returns trigger language plpgsql as $$
     begin
@@ -134,7 +134,7 @@ impl Rows for OfTheLibrary {
                 world.end_stuck(STUCK).await;
             }
             HUNG_FLAGS => {
-                world.tell("hang flags");
+                world.order("hang flags");
                 world.noted("flags hang").await;
             }
             HUNG_HOOK => {
@@ -162,7 +162,7 @@ async fn trigger(world: &World, action: &str) {
     world.client.batch_execute(&TRIGGER.replace("ACTION", action)).await.expect("a trigger is made");
 }
 
-/// Has so many jobs of a task run, none of which ends.
+/// Starts this number of jobs of a task, none of which ends.
 async fn start(world: &World, task: &str, count: usize) {
     for number in 1..=count {
         let name = format!("{task} {number}");
@@ -194,12 +194,12 @@ async fn keep_connection(child: Child, ctx: WorkerContext) {
     std::future::pending::<()>().await;
 }
 
-/// Answers until it is told to hang.
+/// Returns flags until it has to hang.
 fn flags(child: Child) -> ForbiddenFlags {
     ForbiddenFlags::async_function(move || {
         let child = child.clone();
         async move {
-            if child.is_told("hang flags") {
+            if child.has_order("hang flags") {
                 child.note("flags hang");
                 std::future::pending::<()>().await;
             }

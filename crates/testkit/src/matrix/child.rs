@@ -38,7 +38,7 @@ pub struct Child {
     pub url: String,
     /// The folder of this process.
     pub folder: PathBuf,
-    told: Arc<Mutex<BTreeSet<String>>>,
+    orders: Arc<Mutex<BTreeSet<String>>>,
     clock: Clock,
 }
 
@@ -49,7 +49,7 @@ impl Child {
         let mut lines = setup.lines().map(str::to_owned);
         let mut next = || lines.next().expect("a row, a connection string and a folder");
         let (row, url, folder) = (next(), next(), next().into());
-        Some(Child { row, url, folder, told: Arc::default(), clock: Clock::system() })
+        Some(Child { row, url, folder, orders: Arc::default(), clock: Clock::system() })
     }
 
     /// The command that starts such a process.
@@ -93,9 +93,9 @@ impl Child {
     }
 
     /// Whether the process got this order, or one that is a prefix of it.
-    pub fn is_told(&self, text: &str) -> bool {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.iter().any(|line| text.starts_with(line.as_str()))
+    pub fn has_order(&self, text: &str) -> bool {
+        let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        orders.iter().any(|line| text.starts_with(line.as_str()))
     }
 
     /// Appends a line to the notes of the process.
@@ -121,7 +121,10 @@ impl Child {
                 let left = 60 - i64::from(self.clock.now().second());
                 self.clock.advance(TimeDelta::seconds(left));
             }
-            self.told.lock().unwrap_or_else(PoisonError::into_inner).extend(lines.lines().map(str::to_owned));
+            self.orders
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .extend(lines.lines().map(str::to_owned));
             std::thread::sleep(Duration::from_millis(10));
         }
         // The parent has gone, and nobody would end this process any more.
@@ -134,7 +137,7 @@ async fn probe(child: Child, ctx: WorkerContext) {
     let payload: serde_json::Value = ctx.payload().unwrap_or_default();
     let name = payload["name"].as_str().unwrap_or_default().to_owned();
     child.note(&format!("started {name}"));
-    while payload["waits"] == true && !child.is_told(&format!("end {name}")) {
+    while payload["waits"] == true && !child.has_order(&format!("end {name}")) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     child.note(&format!("ended {name}"));

@@ -103,7 +103,7 @@ pub(super) async fn shutdown<R: Rows>(row: &Row, normal: &Normal) -> Cell {
     let limit = normal.limit(Column::Shutdown);
     let start = Instant::now();
     world.terminate();
-    world.tell("end earlier");
+    world.order("end earlier");
     while !world.has_ended() && start.elapsed() < LONGEST_SHUTDOWN {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -171,7 +171,7 @@ async fn unqueued<R: Rows>(world: &World, row: &Row, limit: Duration) -> Cell {
 /// Two jobs started before the fault, one of them in a queue, and end now. Their rows must disappear.
 async fn releases(world: &World, limit: Duration) -> Cell {
     let start = Instant::now();
-    world.tell("end earlier");
+    world.order("end earlier");
     let sql = "select count(*) from graphile_worker._private_jobs where payload ->> 'name' like 'earlier%'";
     cell(wait(limit, start, || async { world.count(sql).await == 0 }).await, limit)
 }
@@ -181,7 +181,7 @@ async fn cron(world: &World, limit: Duration) -> Cell {
     let sql = "select count(*) from graphile_worker.jobs where task_identifier = 'tick'";
     let before = world.count(sql).await;
     let start = Instant::now();
-    world.tell("tick");
+    world.order("tick");
     cell(wait(limit, start, || async { world.count(sql).await > before }).await, limit)
 }
 

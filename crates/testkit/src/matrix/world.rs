@@ -105,7 +105,7 @@ impl World {
 
     /// Ends the jobs `stuck…`, and waits until the worker has had time to release them.
     pub async fn end_stuck(&self, count: usize) {
-        self.tell("end stuck");
+        self.order("end stuck");
         for number in 1..=count {
             self.noted(&format!("ended stuck {number}")).await;
         }
@@ -157,7 +157,7 @@ impl World {
 
     /// Gives the worker process an order: `end NAME` ends the jobs whose names begin with this, `tick` moves its clock
     /// to the next minute.
-    pub fn tell(&self, line: &str) {
+    pub fn order(&self, line: &str) {
         append(&orders(&self.folder), line);
     }
 

@@ -178,7 +178,7 @@ impl Bulk {
 
     fn so_far(&self) -> String {
         match self.added {
-            0 => "nothing was added".to_owned(),
+            0 => "no job was added".to_owned(),
             1 => "before that, 1 job was added".to_owned(),
             added => format!("before that, {added} jobs were added"),
         }
@@ -191,12 +191,12 @@ impl Bulk {
             Failure::interrupted(signal.name, &format!("{added} {was} added, up to line {}", next - 1));
         if let Some((first, last)) = signal.unknown {
             failure = failure.and(&format!(
-                "lines {first} to {last} may have been added: the command did not wait for it"
+                "lines {first} to {last} may have been added: the command did not wait for the result"
             ));
         }
         let task = source.task.map_or(String::new(), |task| format!("{task} "));
         failure.with_hint(format!(
-            "to go on, with the same input: atta add {task}--bulk {} --from-line {next}",
+            "to continue with the same input, run: atta add {task}--bulk {} --from-line {next}",
             source.file
         ))
     }

@@ -45,7 +45,7 @@ impl Fleet {
             match ended {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => failure = Some(error.into()),
-                Err(error) => failure = Some(Failure::new(format!("a worker died: {error}"))),
+                Err(error) => failure = Some(Failure::new(format!("a worker failed: {error}"))),
             }
         }
         self.handles.clear();
@@ -90,7 +90,7 @@ pub(super) async fn worker(
 fn count(tally: &Tally, ctx: &WorkerContext) -> Result<(), TaskError> {
     tally.add();
     match ctx.job().max_attempts() {
-        1 => Err(TaskError::new("failed, as --fail-rate wants it")),
+        1 => Err(TaskError::new("failed on purpose: --fail-rate")),
         _ => Ok(()),
     }
 }
@@ -147,7 +147,7 @@ impl Tally {
             } else if since.elapsed() > STALLED {
                 let (target, seconds) = (self.target, STALLED.as_secs());
                 return Err(Failure::new(format!(
-                    "{count} of {target} jobs ran, and none in the last {seconds} s"
+                    "only {count} of {target} jobs have run, and none in the last {seconds} s"
                 )));
             }
         }

@@ -116,7 +116,7 @@ async fn lateness(
     let ahead = site.clock_ahead().await?;
     let count = (args.jobs / 10).clamp(20, 200);
     let first = chrono::DateTime::from_timestamp_micros(((seconds_now() + ahead + 1.0) * 1e6) as i64)
-        .ok_or_else(|| Failure::new("the server's clock shows no time"))?;
+        .ok_or_else(|| Failure::new("the server returned an invalid time"))?;
     let payload = payload(args);
     let mut jobs = Vec::with_capacity(count);
     for n in (0_i64..).take(count) {
@@ -202,7 +202,7 @@ async fn drain(
     let left = site.utils()?.count_jobs().await?;
     if left.total() != left.failed {
         return Err(Failure::new(format!(
-            "{} jobs are left after the drain, and only {} of them have failed",
+            "{} jobs are left after the drain, but only {} of them have failed",
             left.total(),
             left.failed
         )));

@@ -122,7 +122,7 @@ impl fmt::Display for Report {
         row("add, one by one", whole(self.add.single_per_second), "jobs/s")?;
         row("drain", whole(self.drain.per_second), "jobs/s")?;
         if self.drain.failed > 0 {
-            row("drain, of them failed", self.drain.failed.to_string(), "jobs")?;
+            row("drain, of these failed", self.drain.failed.to_string(), "jobs")?;
         }
         row("steady state, adds and runs", whole(self.steady.per_second), "jobs/s")?;
         let Spread { p50, p95, p99, max, .. } = self.latency_ms;
@@ -131,16 +131,16 @@ impl fmt::Display for Report {
         }
         let Spread { p50, p99, max, .. } = self.lateness_ms;
         for (name, value) in [("p50", p50), ("p99", p99), ("max", max)] {
-            row(&format!("lateness if scheduled, {name}"), format!("{value:.2}"), "ms")?;
+            row(&format!("lateness of scheduled jobs, {name}"), format!("{value:.2}"), "ms")?;
         }
         row("start-up and shutdown", format!("{:.1}", self.start_up_ms), "ms")?;
         match self.memory_bytes {
             Some(bytes) => row("memory of a worker, peak", format!("{:.1}", bytes as f64 / 1e6), "MB")?,
             None => row("memory of a worker, peak", "unknown".into(), "")?,
         }
-        row("WAL a job, without its add", whole(self.cost_per_job.wal_bytes), "bytes")?;
-        row("commits a job", format!("{:.4}", self.cost_per_job.commits), "")?;
-        row("dead rows a job", format!("{:.2}", self.cost_per_job.dead_rows), "")
+        row("WAL per job, without its add", whole(self.cost_per_job.wal_bytes), "bytes")?;
+        row("commits per job", format!("{:.4}", self.cost_per_job.commits), "")?;
+        row("dead rows per job", format!("{:.2}", self.cost_per_job.dead_rows), "")
     }
 }
 

@@ -64,7 +64,7 @@ impl Site {
         let create = include_str!("../../../sql/create_database.sql").replace("{database}", &name);
         client.batch_execute(&create).await.map_err(|error| {
             Failure::new(format!("can't create the database {name}: {}", reason(&error)))
-                .with_hint("the role needs CREATEDB; or measure in a database that you have, by --in-place")
+                .with_hint("the role needs CREATEDB; to measure in an existing database, use --in-place")
         })?;
         drop(client);
         let settings = settings.with_database(&name).with_application_name(&name);
@@ -88,7 +88,7 @@ impl Site {
             }
             (false, Some(_)) => {
                 return Err(Failure::new(format!("schema {quoted} is not up to date"))
-                    .with_hint("run: atta migrate; or measure without --in-place"));
+                    .with_hint("run: atta migrate; or omit --in-place"));
             }
         }
         let foreign: i64 = self.ask(include_str!("../../../sql/count_foreign_jobs.sql")).await?;
@@ -97,7 +97,7 @@ impl Site {
                 "schema {quoted} has {foreign} {} that the benchmark did not add",
                 if foreign == 1 { "job" } else { "jobs" }
             ))
-            .with_hint("measure without --in-place, in a database of the benchmark's own"));
+            .with_hint("omit --in-place; the benchmark then creates a database"));
         }
         self.clear().await
     }
@@ -163,7 +163,9 @@ impl Site {
         let began = Instant::now();
         while self.query(others, &[&self.name]).await?.get::<_, i64>(0) > staying {
             if began.elapsed() > GOODBYE {
-                return Err(Failure::new("closed connections do not end, so the costs can't be read"));
+                return Err(Failure::new(
+                    "closed connections do not disappear from the server, so the costs can't be measured",
+                ));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -1,4 +1,4 @@
-# A task in Python: the function named task. Add a job of it by
+# A task in Python: a function named task. To add a job, run
 #   atta add count_words '{"text": "to be or not to be"}'
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A task in any other language: a program. It gets {"payload": …} on standard input and the job's particulars in its
-# environment; what it prints goes to the log, and an exit code other than 0 means: try again later.
-echo "attempt $GRAPHILE_WORKER_JOB_ATTEMPTS of job $GRAPHILE_WORKER_JOB_ID, which says $(cat)"
+# A task in any other language: a program. It gets {"payload": …} on standard input, and details of the job in its
+# environment. Its output goes to the log. If its exit code is not 0, the job fails and is retried.
+echo "attempt $GRAPHILE_WORKER_JOB_ATTEMPTS of job $GRAPHILE_WORKER_JOB_ID, with the input $(cat)"
 df -h . | tail -n 1

@@ -1,4 +1,4 @@
-// A task in JavaScript: a function of the payload. Add a job of it by
+// A task in JavaScript: an exported function. To add a job, run
 //   atta add hello '{"name": "Bobby"}'
 // or from SQL:
 //   select graphile_worker.add_job('hello', '{"name": "Bobby"}');

@@ -52,7 +52,7 @@ pub(super) async fn choose(
         by_ids(utils, action, &selection.ids).await?
     };
     if matches!(action, Action::Unlock { force: false }) {
-        leave_the_living(utils, &mut chosen).await?;
+        skip_jobs_of_living_workers(utils, &mut chosen).await?;
     }
     Ok(chosen)
 }
@@ -128,7 +128,7 @@ async fn by_ids(utils: &WorkerUtils, action: &Action, ids: &[i64]) -> Result<Cho
 }
 
 /// Skips jobs that a living atta worker has claimed.
-async fn leave_the_living(utils: &WorkerUtils, chosen: &mut Chosen) -> Result<(), Failure> {
+async fn skip_jobs_of_living_workers(utils: &WorkerUtils, chosen: &mut Chosen) -> Result<(), Failure> {
     let workers = utils.list_workers().await?;
     let living: HashSet<&str> = workers
         .iter()

@@ -65,7 +65,7 @@ impl Report {
     }
 
     /// Returns an error if nothing was done, or if some of the named jobs were skipped.
-    pub(super) fn tell(&self, as_json: bool) -> Result<(), Failure> {
+    pub(super) fn print(&self, as_json: bool) -> Result<(), Failure> {
         if as_json {
             print_json(&self.to_json())?;
         } else if self.interrupted.is_none() && (!self.ids.is_empty() || self.queues.is_some()) {
@@ -77,17 +77,17 @@ impl Report {
             return Err(self.interruption(signal));
         }
         for (id, reason) in self.skipped.iter().take(NAMED) {
-            note(&format!("job {id} was left alone: {}", explain(*reason)));
+            note(&format!("job {id} was skipped: {}", explain(*reason)));
         }
         match (self.ids.is_empty() && self.queues.is_none(), self.skipped.len()) {
-            (true, 0) => Err(Failure::not_so("no such job").with_hint("to see what there is: atta jobs")),
+            (true, 0) => Err(Failure::not_so("no such job").with_hint("to list all jobs, run: atta jobs")),
             (true, _) if self.skipped.iter().all(|(_, reason)| *reason == Reason::Unknown) => {
-                Err(Failure::not_so("nothing was done")
-                    .with_hint("jobs are deleted once they are done; see: atta jobs"))
+                Err(Failure::not_so("no job was changed")
+                    .with_hint("completed jobs are deleted; to list all jobs, run: atta jobs"))
             }
-            (true, _) => Err(Failure::not_so("nothing was done")),
+            (true, _) => Err(Failure::not_so("no job was changed")),
             (false, 0) => Ok(()),
-            (false, left) => Err(Failure::not_so(format!("{} left alone", were(left)))),
+            (false, left) => Err(Failure::not_so(format!("{} skipped", were(left)))),
         }
     }
 
@@ -96,8 +96,8 @@ impl Report {
         let mut failure = Failure::interrupted(signal, &done);
         if self.unknown > 0 {
             let unknown = count_of(self.unknown, "more job");
-            failure =
-                failure.and(&format!("{unknown} may have been changed: the command did not wait for it"));
+            failure = failure
+                .and(&format!("{unknown} may have been changed: the command did not wait for the result"));
         }
         failure.with_hint(self.how_to_continue())
     }
@@ -132,12 +132,10 @@ fn were(count: usize) -> String {
 
 fn explain(reason: Reason) -> &'static str {
     match reason {
-        Reason::Unknown => "there is none with this id",
-        Reason::Running => "a worker is at it (if that is gone: atta unlock)",
-        Reason::NotLocked => "no worker has it",
-        Reason::WorkerIsAlive => {
-            "the worker that has it is alive (to take it all the same, to be run twice: --force)"
-        }
+        Reason::Unknown => "there is no job with this id",
+        Reason::Running => "it is running (if its worker no longer exists, run: atta unlock)",
+        Reason::NotLocked => "it is not locked",
+        Reason::WorkerIsAlive => "its worker is alive (--force unlocks it anyway, and it may run twice)",
         Reason::Changed => "it changed in the meantime",
     }
 }

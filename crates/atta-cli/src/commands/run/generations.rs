@@ -103,16 +103,16 @@ impl Generations {
 
     /// Starts the next generation, if that is possible, and shuts the others down. Cancel safe.
     pub(super) async fn reload(&mut self) {
-        tracing::info!("the tasks or the crontab have changed, starting anew");
+        tracing::info!("the tasks or the crontab have changed: loading them again");
         match read_crontab(&self.settings) {
             Ok(cron) => self.cron = cron,
-            Err(failure) => tracing::error!("the crontab stays as it was: {}", failure.message()),
+            Err(failure) => tracing::error!("the crontab was not reloaded: {}", failure.message()),
         }
         let old = self.handles.len();
         match self.begin().await {
             // They stay in the list: a second signal must reach them as well.
             Ok(()) => self.handles[..old].iter().for_each(WorkerHandle::request_shutdown),
-            Err(failure) => tracing::error!("the tasks stay as they were: {}", failure.message()),
+            Err(failure) => tracing::error!("the tasks were not reloaded: {}", failure.message()),
         }
     }
 
@@ -134,7 +134,7 @@ impl Generations {
     /// Shuts all workers down in an orderly way. Returns when to abort them, unless the workers do that by themselves:
     /// while watching, they would let the jobs of an old generation continue for long.
     pub(super) fn stop(&mut self, reason: &str) -> Option<Instant> {
-        tracing::info!("{reason}: letting running jobs finish; a signal after 5 s ends everything at once");
+        tracing::info!("{reason}: waiting for running jobs to finish; another signal after 5 s aborts them");
         self.is_waiting = false;
         self.handles.iter().for_each(WorkerHandle::request_shutdown);
         let patience = self.settings.shutdown_grace_period + self.settings.shutdown_abort_period;
@@ -143,7 +143,7 @@ impl Generations {
 
     /// Ends all workers at once.
     pub(super) fn abort(&mut self, reason: &str) {
-        tracing::warn!("{reason}: ending at once");
+        tracing::warn!("{reason}: aborting");
         self.handles.iter().for_each(WorkerHandle::abort);
     }
 
@@ -187,11 +187,10 @@ impl Generations {
     }
 
     fn wait_for_tasks(&mut self) -> Result<(), Failure> {
-        let text = format!("there are no tasks in the folder {}", self.settings.tasks.display());
+        let text = format!("no tasks in the folder {}", self.settings.tasks.display());
         if self.mode != Mode::Watching {
-            return Err(Failure::new(text).with_hint(
-                "a task is a file: hello.js, hello.py, or hello.sh with leave to be executed (chmod +x)",
-            ));
+            return Err(Failure::new(text)
+                .with_hint("a task is a file: hello.js, hello.py, or an executable hello.sh (chmod +x)"));
         }
         tracing::warn!("{text} yet");
         self.is_waiting = true;
@@ -203,7 +202,7 @@ impl Generations {
         let known: HashSet<&str> = identifiers.iter().map(String::as_str).collect();
         for item in self.cron.iter().filter(|item| !known.contains(item.task_identifier())) {
             tracing::warn!(
-                "the crontab adds jobs of {:?}, and there is no such task in {}",
+                "the crontab adds jobs of task {:?}, which does not exist in {}",
                 item.task_identifier(),
                 self.settings.tasks.display()
             );
@@ -295,8 +294,8 @@ async fn live(
 }
 
 fn refuse(broken: &[String]) -> Failure {
-    Failure::new(format!("not all tasks can be loaded:\n{}", broken.join("\n")))
-        .with_hint("fix them, or run the others with --allow-broken-tasks")
+    Failure::new(format!("some tasks can't be loaded:\n{}", broken.join("\n")))
+        .with_hint("fix them, or run only the other tasks with --allow-broken-tasks")
 }
 
 /// The crontab, if there is one. A crontab that was named explicitly must exist.
@@ -309,12 +308,12 @@ fn read_crontab(settings: &Settings) -> Result<Vec<Cron>, Failure> {
         }
         Err(error) => {
             return Err(Failure::new(format!("can't read the crontab {path}: {error}"))
-                .with_hint("--crontab names another; without it, ./crontab is read if it is there"));
+                .with_hint("use --crontab to read another file; by default ./crontab is read if it exists"));
         }
     };
     atta::parse_crontab(&text).map_err(|error| {
-        Failure::new(format!("the crontab {path} is wrong: {error}"))
-            .with_hint(format!("to look at it alone: atta cron check {path}"))
+        Failure::new(format!("the crontab {path} is invalid: {error}"))
+            .with_hint(format!("to check it, run: atta cron check {path}"))
     })
 }
 

@@ -14,7 +14,7 @@ impl Signals {
     /// From here on, signals no longer end the process by themselves.
     pub(crate) fn watch() -> Result<Signals, Failure> {
         let watch =
-            |kind| signal(kind).map_err(|error| Failure::new(format!("can't watch for signals: {error}")));
+            |kind| signal(kind).map_err(|error| Failure::new(format!("can't listen for signals: {error}")));
         Ok(Signals {
             interrupt: watch(SignalKind::interrupt())?,
             terminate: watch(SignalKind::terminate())?,

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use super::super::executable::describe;
 use super::super::guard::Group;
 use super::super::lines::{Tail, read_lines};
-use super::super::wire::{self, AddError, Hello, HostedTask, NewJob, Said};
+use super::super::wire::{self, AddError, Hello, HostedTask, Message, NewJob};
 use super::supervise::SLOW_LOAD;
 use super::{Answer, Refusal, Shared};
 
@@ -100,8 +100,8 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
     };
     let listen = async { tokio::join!(heed, out, err) };
     tokio::pin!(listen);
-    let speak = speak(shared, writer);
-    tokio::pin!(speak);
+    let send = send(shared, writer);
+    tokio::pin!(send);
     // A process that has closed its socket and goes on is useless.
     let useless = async {
         deaf.notified().await;
@@ -117,8 +117,8 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
         tokio::select! {
             ended = child.wait() => break Some(ended),
             _ = &mut listen, if !is_silent => is_silent = true,
-            // When `speak` returns, the socket has been closed for writing, and the process ends by itself.
-            () = &mut speak => break None,
+            // When `send` returns, the socket has been closed for writing, and the process ends by itself.
+            () = &mut send => break None,
             () = shared.condemned.notified(), if killed_for.is_none() => {
                 // None, if the request was about the previous process.
                 killed_for = shared.lock().take_condemned();
@@ -131,7 +131,7 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
                 shared.warn_if_loading();
             }
             () = &mut useless, if killed_for.is_none() => {
-                killed_for = Some("it closed its socket and went on");
+                killed_for = Some("it closed its socket without ending");
                 kill(group.as_ref(), &mut child);
             }
         }
@@ -162,7 +162,7 @@ async fn accompany(shared: &Shared, mut child: Child, socket: UnixStream) -> Str
         _ if killed_for.is_some() => format!("{}, so it was killed", killed_for.unwrap_or_default()),
         Some(Ok(status)) => describe(status),
         Some(Err(error)) => format!("can't wait for it: {error}"),
-        None => "it did not end when it was told to, and was killed".to_owned(),
+        None => "it did not end when it was asked to, and was killed".to_owned(),
     };
     if let Some(tail) = tail.text() {
         how.push_str("\nstderr:\n");
@@ -185,7 +185,7 @@ fn is_noise(shared: &Shared) -> bool {
 }
 
 /// Sends all waiting messages at once, until the host is closed or no longer reads.
-async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
+async fn send(shared: &Shared, mut writer: OwnedWriteHalf) {
     let worker = shared.worker.get();
     let hello = Hello {
         tasks: shared
@@ -199,7 +199,7 @@ async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
         worker: worker.map(|worker| worker.id.as_str()),
     };
     let mut bytes = wire::hello(&hello);
-    let (mut has_told, mut knows_worker) = (false, worker.is_some());
+    let (mut has_aborted, mut knows_worker) = (false, worker.is_some());
     loop {
         let sent = tokio::select! {
             sent = writer.write_all(&bytes) => sent,
@@ -214,14 +214,14 @@ async fn speak(shared: &Shared, mut writer: OwnedWriteHalf) {
         bytes.shrink_to(CHUNK);
         let cancelled = async {
             match shared.worker.get() {
-                Some(worker) if !has_told => worker.cancel.cancelled().await,
+                Some(worker) if !has_aborted => worker.cancel.cancelled().await,
                 _ => std::future::pending().await,
             }
         };
         tokio::select! {
             () = shared.outgoing.notified() => {}
             () = cancelled => {
-                has_told = true;
+                has_aborted = true;
                 wire::abort_all(&mut bytes);
             }
             () = shared.closing.cancelled() => {
@@ -253,7 +253,7 @@ async fn listen(shared: &Shared, mut reader: OwnedReadHalf) {
             },
             Some(added) = adds.join_next() => {
                 if let Ok(reply) = added {
-                    shared.lock().words.append(&mut { reply });
+                    shared.lock().messages.append(&mut { reply });
                     shared.outgoing.notify_one();
                 }
                 continue;
@@ -262,7 +262,7 @@ async fn listen(shared: &Shared, mut reader: OwnedReadHalf) {
         let mut begin = 0;
         while let Some(length) = buffer[looked_at..].iter().position(|byte| *byte == b'\n') {
             let end = looked_at + length;
-            hear(shared, &buffer[begin..end], &mut adds);
+            handle(shared, &buffer[begin..end], &mut adds);
             begin = end + 1;
             looked_at = begin;
         }
@@ -272,7 +272,7 @@ async fn listen(shared: &Shared, mut reader: OwnedReadHalf) {
             buffer.shrink_to(CHUNK);
         }
         if buffer.len() > LONGEST_LINE {
-            tracing::error!(host = shared.program.name, "a line of the host has no end, and is left out");
+            tracing::error!(host = shared.program.name, "ignored a message of the host that is too long");
             buffer.clear();
             looked_at = 0;
         }
@@ -280,52 +280,52 @@ async fn listen(shared: &Shared, mut reader: OwnedReadHalf) {
 }
 
 /// Handles one message. Messages that can't be parsed are logged and ignored: a host may send more than we know.
-fn hear(shared: &Shared, line: &[u8], adds: &mut JoinSet<Vec<u8>>) {
-    let said = match wire::said(line) {
-        Ok(said) => said,
+fn handle(shared: &Shared, line: &[u8], adds: &mut JoinSet<Vec<u8>>) {
+    let message = match wire::parse(line) {
+        Ok(message) => message,
         Err(error) => {
             let start = String::from_utf8_lossy(&line[..line.len().min(200)]);
-            tracing::warn!(host = shared.program.name, %error, "the host said what is no word of ours: {start}");
+            tracing::warn!(host = shared.program.name, %error, "ignored an invalid message of the host: {start}");
             return;
         }
     };
-    if let Some(runs) = &said.done {
+    if let Some(runs) = &message.done {
         for run in runs {
             answer(shared, *run, Answer::Done);
         }
-    } else if let Some(run) = said.failed {
-        let error = said.error.unwrap_or_else(|| "the task failed and gave no reason".into());
-        answer(shared, run, Answer::Failed(Refusal { error, items: said.items }));
-    } else if let Some(runs) = &said.started {
+    } else if let Some(run) = message.failed {
+        let error = message.error.unwrap_or_else(|| "the task failed without an error message".into());
+        answer(shared, run, Answer::Failed(Refusal { error, items: message.items }));
+    } else if let Some(runs) = &message.started {
         let mut state = shared.lock();
         runs.iter().for_each(|run| state.on_started(*run));
-    } else if said.log.is_some() {
-        log(shared, &said);
-    } else if let Some(call) = said.call {
+    } else if message.log.is_some() {
+        log(shared, &message);
+    } else if let Some(call) = message.call {
         let utils = shared.worker.get().map(|worker| worker.utils.clone());
-        let preserve_run_at = said.preserve_run_at;
-        let Some(add) = said.add else {
-            let error = said.error.unwrap_or_else(|| "a call says what is to be added".into());
-            shared.lock().words.append(&mut wire::reply(call, Err(error.into())));
+        let preserve_run_at = message.preserve_run_at;
+        let Some(add) = message.add else {
+            let error = message.error.unwrap_or_else(|| "a call must contain the jobs to add".into());
+            shared.lock().messages.append(&mut wire::reply(call, Err(error.into())));
             return shared.outgoing.notify_one();
         };
         adds.spawn(async move { wire::reply(call, add_jobs(utils, &add, preserve_run_at).await) });
-    } else if let Some(task) = said.unloaded {
-        shared.lock().on_unloaded(task, said.error.unwrap_or_default());
-    } else if let Some(version) = said.ready {
-        shared.on_ready(&version, said.reports_start);
-    } else if let Some(pong) = said.pong {
+    } else if let Some(task) = message.unloaded {
+        shared.lock().on_unloaded(task, message.error.unwrap_or_default());
+    } else if let Some(version) = message.ready {
+        shared.on_ready(&version, message.reports_start);
+    } else if let Some(pong) = message.pong {
         shared.lock().on_pong(pong.as_u64());
     } else {
         let line = String::from_utf8_lossy(&line[..line.len().min(200)]);
-        tracing::warn!(host = shared.program.name, "the host said what we do not know: {line}");
+        tracing::warn!(host = shared.program.name, "ignored an unknown message of the host: {line}");
     }
 }
 
 fn answer(shared: &Shared, run: u64, answer: Answer) {
     if !shared.lock().answer(run, answer) {
         // The run was given up: its time limit was over, or the worker stopped.
-        tracing::debug!(host = shared.program.name, run, "a run ended that nobody waits for");
+        tracing::debug!(host = shared.program.name, run, "a run ended that had been given up");
     }
 }
 
@@ -335,7 +335,7 @@ async fn add_jobs(
     preserve_run_at: bool,
 ) -> Result<Vec<atta::Job>, AddError> {
     let jobs = wire::jobs_to_add(add, preserve_run_at)?;
-    let utils = utils.ok_or("jobs can be added only from within a task")?;
+    let utils = utils.ok_or("jobs can be added only while a task runs")?;
     let added = match <[NewJob; 1]>::try_from(jobs) {
         Ok([job]) => utils.add_raw_job(job.identifier, job.payload, job.spec).await.map(|added| vec![added]),
         Err(jobs) => {
@@ -350,15 +350,15 @@ async fn add_jobs(
     added.map_err(|error| AddError { code: error.db_code().map(str::to_owned), message: error.to_string() })
 }
 
-fn log(shared: &Shared, said: &Said) {
-    let run = said.run.and_then(|run| shared.lock().job_of(run));
+fn log(shared: &Shared, entry: &Message) {
+    let run = entry.run.and_then(|run| shared.lock().job_of(run));
     let (job, attempt) = (run.as_ref().map(|run| run.job), run.as_ref().map(|run| run.attempt));
     let task = run.as_ref().map(|run| &*run.task);
     let worker = shared.worker.get().filter(|_| run.is_some()).map(|worker| worker.id.as_str());
     let host = run.is_none().then_some(shared.program.name.as_str());
-    let message = said.message.as_deref().unwrap_or_default();
-    let meta = said.meta.as_deref().map(RawValue::get);
-    match said.log.as_deref() {
+    let message = entry.message.as_deref().unwrap_or_default();
+    let meta = entry.meta.as_deref().map(RawValue::get);
+    match entry.log.as_deref() {
         _ if is_noise(shared) => {
             tracing::debug!(parent: None, worker, job, task, attempt, host, meta, "{message}");
         }

@@ -28,7 +28,7 @@ pub(super) struct State {
     next_run: u64,
     next_ping: u64,
     /// Messages to send, except for runs. They have no meaning for another process.
-    pub(super) words: Vec<u8>,
+    pub(super) messages: Vec<u8>,
     /// Runs to send.
     unsent: BTreeMap<u64, Vec<u8>>,
     /// Runs whose results are awaited, sent or not.
@@ -92,7 +92,7 @@ impl State {
             return false;
         }
         self.lost.insert(run);
-        wire::abort(&mut self.words, run);
+        wire::abort(&mut self.messages, run);
         true
     }
 
@@ -103,8 +103,8 @@ impl State {
 
     /// Takes everything that is to be sent, messages about the process itself first.
     pub(super) fn take_outgoing(&mut self, out: &mut Vec<u8>, most: usize) {
-        out.append(&mut self.words);
-        self.words.shrink_to(most);
+        out.append(&mut self.messages);
+        self.messages.shrink_to(most);
         for (_, bytes) in std::mem::take(&mut self.unsent) {
             out.extend_from_slice(&bytes);
         }
@@ -141,7 +141,7 @@ impl State {
         }
         self.next_ping += 1;
         self.pings.insert(self.next_ping);
-        wire::ping(&mut self.words, self.next_ping, run);
+        wire::ping(&mut self.messages, self.next_ping, run);
         Some(self.next_ping)
     }
 
@@ -261,7 +261,7 @@ mod tests {
 
     /// When a process ends, runs that may have started fail; all others have not started.
     #[test]
-    fn only_what_may_have_begun_fails_with_its_process() {
+    fn only_runs_that_may_have_started_fail_with_their_process() {
         let fails = |is_limited: bool, is_sent: bool, is_started: bool| {
             let mut state = ready();
             let (number, mut receiver) = begin(&mut state, is_limited);

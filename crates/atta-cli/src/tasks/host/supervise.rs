@@ -77,7 +77,7 @@ impl Shared {
         match is_first && !was_slow {
             true => tracing::debug!(host = name, version, "the host is ready"),
             false => {
-                tracing::info!(host = name, version, "the host is ready, and its jobs are claimed")
+                tracing::info!(host = name, version, "the host is ready; its jobs are claimed")
             }
         }
         self.is_repeating.store(false, Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl Shared {
             let host = self.program.name.as_str();
             tracing::warn!(
                 host,
-                "the host is still not ready: its jobs are not claimed until it has loaded its tasks; jobs of other tasks run \
+                "the host is still loading its tasks: its jobs are not claimed until it is ready; jobs of other tasks run \
                  meanwhile"
             );
         }
@@ -110,7 +110,7 @@ impl Shared {
             self.load.send_modify(|load| (load.phase, load.deaths) = (Phase::Starting, load.deaths + 1));
         }
         let name = &self.program.name;
-        self.lock().end_process(&format!("the {name} host that ran the task has died: {how}"));
+        self.lock().end_process(&format!("the {name} host died while it ran the task: {how}"));
         was_ready
     }
 
@@ -121,7 +121,7 @@ impl Shared {
             return tracing::error!(
                 host,
                 how,
-                "the host has died; its jobs are not claimed until it is ready again, and it is started in {pause:?}"
+                "the host died; it is restarted in {pause:?}, and its jobs are not claimed until it is ready"
             );
         }
         // Only the first line is compared: its output may contain a time or a number.
@@ -132,12 +132,12 @@ impl Shared {
         };
         let is_first = *self.load.borrow() == Load::default();
         if last.is_some_and(|last| last == kind(how)) || (is_first && !self.logs_first_load) {
-            return tracing::debug!(host, how, "the host has ended once more before it was ready");
+            return tracing::debug!(host, how, "the host ended again before it was ready");
         }
         tracing::error!(
             host,
             how,
-            "the host ended before it was ready; its jobs are not claimed until it is, and it is started again at \
+            "the host ended before it was ready; its jobs are not claimed until it is; it is restarted at \
              intervals of up to {LONGEST_PAUSE:?}"
         );
     }

@@ -49,7 +49,7 @@ fn all_options_are_read() {
 }
 
 #[test]
-fn typed_items_say_the_same_as_their_patterns() {
+fn typed_items_equal_their_patterns() {
     let pairs = [
         (Cron::every_minute::<Report>(), "* * * * *"),
         (Cron::every_n_minutes::<Report>(5), "*/5 * * * *"),
@@ -98,11 +98,11 @@ fn either_day_will_do_if_both_are_restricted() {
 }
 
 #[test]
-fn a_mistake_is_shown_with_its_place() {
+fn an_error_is_shown_with_its_position() {
     let errors = parse_crontab("# ok\n\t0 25 * * * report\n").unwrap_err();
     assert_eq!(
         errors.to_string(),
-        "line 2, column 4: \"25\" is no hour; expected *, */n, or numbers and ranges from 0 to 23\n  \
+        "line 2, column 4: \"25\" is not a valid hour; expected *, */n, or numbers and ranges from 0 to 23\n  \
          \t0 25 * * * report\n  \t  ^"
     );
     assert!(Error::from(errors).is_config());
@@ -170,14 +170,14 @@ fn all_mistakes_of_a_file_are_told_at_once() {
 }
 
 #[test]
-fn another_mistake_does_not_hide_that_an_identifier_is_there_twice() {
+fn another_error_does_not_hide_a_duplicate_identifier() {
     let errors = parse_crontab("* * * * * a\n61 * * * * a {\n* * * * * a ?id=1").unwrap_err();
     let places: Vec<(usize, usize)> = errors.iter().map(|error| (error.line(), error.column())).collect();
     assert_eq!(places, [(2, 1), (2, 12), (2, 15), (3, 17)]);
 }
 
 #[test]
-fn a_long_mistake_is_told_in_short() {
+fn a_long_text_is_shortened_in_an_error() {
     let errors = parse_crontab(&format!("{} * * * * a", "9".repeat(10_000))).unwrap_err();
     assert!(errors.to_string().chars().count() < 400, "{errors}");
 }
@@ -191,7 +191,7 @@ fn one_identifier_is_one_item() {
 }
 
 #[test]
-fn words_stand_for_patterns() {
+fn macros_stand_for_patterns() {
     for (word, pattern) in [("@hourly", "0 * * * *"), ("@weekly", "0 0 * * 0"), ("@yearly", "0 0 1 1 *")] {
         let (short, long) = (Cron::task("t", word).unwrap(), Cron::task("t", pattern).unwrap());
         let from = at("2026-02-03T04:05");
@@ -201,7 +201,7 @@ fn words_stand_for_patterns() {
 }
 
 #[test]
-fn what_node_would_refuse_is_named() {
+fn constructs_that_node_would_reject_are_listed() {
     for line in ["*/5 1-5,7 * * 0-7 t ?id=a&fill=1d {a: 1}", "* * * * 7 a/b"] {
         assert_eq!(item(line).graphile_objections(), Vec::<String>::new());
     }
@@ -217,7 +217,7 @@ fn what_node_would_refuse_is_named() {
 }
 
 #[test]
-fn what_the_database_would_refuse_is_refused_before() {
+fn values_that_the_database_would_reject_are_rejected_before() {
     let item = || Cron::task("t", "* * * * *").unwrap();
     assert!(item().check().is_ok());
     let wrong = [
@@ -254,6 +254,6 @@ fn the_next_time_is_found_or_there_is_none() {
 }
 
 #[test]
-fn a_match_function_that_panics_says_no() {
+fn a_match_function_that_panics_does_not_match() {
     assert!(!Cron::task_matching("t", |_| panic!("on purpose")).matches(at("2026-03-01T08:00")));
 }

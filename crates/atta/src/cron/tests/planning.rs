@@ -44,7 +44,7 @@ fn missed(
 }
 
 #[test]
-fn a_tick_waits_for_its_minute_but_looks_at_the_clock_each_second() {
+fn a_tick_waits_for_its_minute_but_reads_the_clock_every_second() {
     let next = minute("2026-03-01T08:01");
     assert_eq!(step(at("2026-03-01T08:00:10"), next, REST), Step::Wait(Duration::from_secs(1)));
     assert_eq!(step(at("2026-03-01T08:00:59.500"), next, REST), Step::Wait(Duration::from_millis(501)));
@@ -62,14 +62,14 @@ fn a_late_schedule_takes_minute_after_minute() {
 }
 
 #[test]
-fn after_the_sleep_of_the_machine_it_begins_anew() {
+fn after_a_sleep_of_the_machine_the_schedule_starts_again() {
     assert_eq!(step(at("2026-03-01T16:00:00"), minute("2026-03-01T08:01"), REST), Step::Resume);
     assert_eq!(unbroken(at("2026-03-01T16:00:00"), Some(minute("2026-03-01T08:01"))), None);
 }
 
 /// A long backfill delays the first ticks of items that need no backfill.
 #[test]
-fn no_tick_is_lost_to_the_time_that_making_up_for_others_took() {
+fn no_tick_is_lost_while_others_are_backfilled() {
     let (now, next) = (at("2026-03-01T08:31:30"), minute("2026-03-01T08:01"));
     assert_eq!(step(now, next, REST), Step::Resume);
     assert_eq!(step(now, next, Duration::from_secs(29 * 60)), Step::Schedule(next));
@@ -84,7 +84,7 @@ fn a_clock_set_back_is_followed() {
 }
 
 #[test]
-fn fill_reaches_back_so_far_and_no_further_than_what_was_done() {
+fn fill_reaches_back_to_the_last_execution_at_most() {
     let items = items(&["*/10 * * * * a ?fill=30m", "*/10 * * * * b ?fill=1h", "*/10 * * * * c"]);
     let all =
         || [known("a", "2026-01-01T00:00", None), known("b", "2026-01-01T00:00", Some("2026-03-01T07:20"))];
@@ -96,7 +96,7 @@ fn fill_reaches_back_so_far_and_no_further_than_what_was_done() {
 }
 
 #[test]
-fn what_is_new_is_not_filled() {
+fn new_items_are_not_backfilled() {
     let items = items(&["* * * * * a ?fill=1h"]);
     assert_eq!(missed(&items, [], "2026-03-01T08:00:30", None), Vec::<String>::new());
     let fresh = known("a", "2026-03-01T07:58:30", None);
@@ -124,7 +124,7 @@ fn a_short_outage_costs_no_tick_and_a_long_one_none_that_fill_covers() {
 }
 
 #[test]
-fn a_fill_beyond_all_time_starts_with_what_is_known() {
+fn a_fill_longer_than_all_time_starts_when_the_item_was_first_known() {
     let items = [Arc::new(item("0 0 * * * a").fill(crate::cron::CrontabFill::weeks(u64::MAX)))];
     let old = known("a", "2026-02-01T00:00", None);
     assert_eq!(missed(&items, [old], "2026-03-01T08:00:30", None).len(), 29);

@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_printed_reads_as_the_same_item(
+    fn a_printed_item_can_be_parsed_to_the_same_item(
         fields in fields(),
         word in proptest::option::of(0usize..3),
         task in "[a-zA-Z_][a-zA-Z0-9_:/-]{0,20}",

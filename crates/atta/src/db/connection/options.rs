@@ -129,7 +129,7 @@ impl Options {
             value.filter(|value| !value.is_empty())
         };
         if let Some((_, variable)) = UNSUPPORTED.iter().find(|(_, variable)| set(variable).is_some()) {
-            return Err(Error::config(format!("the environment variable {variable} is not supported"))
+            return Err(Error::config(format!("environment variable {variable} is not supported"))
                 .with_hint(format!("unset {variable}")));
         }
         let pairs = KNOWN.iter().filter(|(key, _)| *key != "service");
@@ -142,7 +142,7 @@ impl Options {
             self.set(
                 "user",
                 user.ok_or_else(|| {
-                    Error::config("no user given, and this process's user has no name")
+                    Error::config("no user was given, and the user of this process has no name")
                         .with_hint("give it in the connection string, or set PGUSER")
                 })?,
             );
@@ -197,7 +197,7 @@ fn known(key: &str) -> Result<&'static str> {
         return Ok(known);
     }
     if UNSUPPORTED.iter().any(|(unsupported, _)| *unsupported == key) {
-        return Err(Error::config(format!("the connection option {key} is not supported")));
+        return Err(Error::config(format!("connection option {key} is not supported")));
     }
     let is_plain = key.len() <= 40 && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     Err(match is_plain {

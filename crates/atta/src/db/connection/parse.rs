@@ -11,7 +11,7 @@ pub(super) type Pairs = Vec<(String, String)>;
 /// Reads `postgres://…`, `key=value …`, or only the name of a database.
 pub(super) fn parse(text: &str) -> Result<Pairs> {
     if text.contains('\0') {
-        return Err(wrong("it contains a NUL character"));
+        return Err(invalid("it contains a NUL character"));
     }
     let text = text.trim_ascii();
     if let Some(rest) = text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://")) {
@@ -20,7 +20,7 @@ pub(super) fn parse(text: &str) -> Result<Pairs> {
     // A key=value string may hold anything in quotes, so `://` counts only before the first `=`.
     let start = text.split('=').next().unwrap_or_default();
     if start.contains("://") {
-        return Err(wrong("a URL must begin with postgres:// or postgresql://"));
+        return Err(invalid("a URL must begin with postgres:// or postgresql://"));
     }
     if start.len() < text.len() {
         return parse_pairs(text);
@@ -28,14 +28,14 @@ pub(super) fn parse(text: &str) -> Result<Pairs> {
     // The text is a URL that is broken or lacks its beginning. As a database name it would be displayed, with the
     // password in it.
     if text.contains(':') && text.contains('@') {
-        return Err(wrong("a URL must begin with postgres:// or postgresql://"));
+        return Err(invalid("a URL must begin with postgres:// or postgresql://"));
     }
     Ok(if text.is_empty() { Vec::new() } else { vec![("dbname".into(), text.into())] })
 }
 
-fn wrong(what: &str) -> Error {
+fn invalid(what: &str) -> Error {
     Error::config(format!("invalid connection string: {what}"))
-        .with_hint("it looks like postgres://user:password@host:5432/database")
+        .with_hint("use the form postgres://user:password@host:5432/database")
 }
 
 /// The part after `postgres://`: `[user[:password]@][host[:port],…][/database][?key=value&…]`.
@@ -45,7 +45,7 @@ fn parse_url(rest: &str) -> Result<Pairs> {
     let (authority, database) = before.split_once('/').unwrap_or((before, ""));
     // In this case the first / or ? was not the end of the host, but belongs to the password.
     if database.contains('@') || query.split('=').next().is_some_and(|key| key.contains('@')) {
-        return Err(wrong("there is an @ after the host").with_hint(
+        return Err(invalid("there is an @ after the host").with_hint(
             "write special characters percent-encoded: @ is %40, / is %2F, ? is %3F, # is %23, : is %3A",
         ));
     }
@@ -64,8 +64,7 @@ fn parse_url(rest: &str) -> Result<Pairs> {
     put("port", ports);
     put("dbname", decode(database)?);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) =
-            pair.split_once('=').ok_or_else(|| wrong("a parameter after the ? has no value"))?;
+        let (key, value) = pair.split_once('=').ok_or_else(|| invalid("a parameter after the ? has no ="))?;
         pairs.push(named(&decode(key)?, decode(value)?));
     }
     Ok(pairs)
@@ -98,11 +97,12 @@ fn parse_hosts(text: &str) -> Result<(String, String)> {
 /// `host`, `host:port`, `[address]` or `[address]:port`.
 fn split_port(entry: &str) -> Result<(&str, &str)> {
     let Some(rest) = entry.strip_prefix('[') else { return Ok(entry.split_once(':').unwrap_or((entry, ""))) };
-    let (address, after) = rest.split_once(']').ok_or_else(|| wrong("an address in [ has no ]"))?;
+    let (address, after) =
+        rest.split_once(']').ok_or_else(|| invalid("an address that begins with [ has no closing ]"))?;
     match after.strip_prefix(':') {
         Some(port) => Ok((address, port)),
         None if after.is_empty() => Ok((address, "")),
-        None => Err(wrong("after the ] of an address only a port can come")),
+        None => Err(invalid("only a port may follow the ] of an address")),
     }
 }
 
@@ -118,18 +118,17 @@ fn decode(text: &str) -> Result<String> {
         }
         let digit = |at: usize| rest.get(at).and_then(|byte| char::from(*byte).to_digit(16));
         let (Some(high), Some(low)) = (digit(0), digit(1)) else {
-            return Err(
-                wrong("after a % two hexadecimal digits must come").with_hint("write a % itself as %25")
-            );
+            return Err(invalid("a % must be followed by two hexadecimal digits")
+                .with_hint("write a % itself as %25"));
         };
         let decoded = u8::try_from(high * 16 + low).unwrap_or_default();
         if decoded == 0 {
-            return Err(wrong("it contains a NUL character"));
+            return Err(invalid("it contains a NUL character"));
         }
         bytes.push(decoded);
         rest = &rest[2..];
     }
-    String::from_utf8(bytes).map_err(|_| wrong("its percent-encoded bytes are no UTF-8"))
+    String::from_utf8(bytes).map_err(|_| invalid("its percent-encoded bytes are not valid UTF-8"))
 }
 
 /// `key=value key = 'other \'value\''`.
@@ -151,7 +150,8 @@ fn parse_pairs(text: &str) -> Result<Pairs> {
 }
 
 fn no_value() -> Error {
-    wrong("a word without = in key=value pairs").with_hint("a value with spaces needs quotes: key='a value'")
+    invalid("a word among the key=value pairs has no =")
+        .with_hint("a value with spaces needs quotes: key='a value'")
 }
 
 /// A value up to a space, or in quotes. After a backslash, the next character is taken literally.
@@ -168,7 +168,7 @@ fn take_value(text: &str) -> Result<(String, &str)> {
             other => value.push(other),
         }
     }
-    if is_quoted { Err(wrong("a quote is not closed")) } else { Ok((value, "")) }
+    if is_quoted { Err(invalid("a quote is not closed")) } else { Ok((value, "")) }
 }
 
 #[cfg(test)]
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_without_being_repeated() {
+    fn invalid_text_is_rejected_without_being_quoted() {
         for text in [
             "mysql://me:hunter2@h/app",
             "postgres:/me:hunter2@h/app",

@@ -33,10 +33,10 @@ pub(crate) fn look_up(file: &Path, login: &Login<'_>) -> Lookup {
         Err(error) => return ignored(error.to_string()),
     };
     if !metadata.is_file() {
-        return ignored("it is not a plain file".into());
+        return ignored("it is not a regular file".into());
     }
     if is_open_to_others(&metadata) {
-        return ignored("others may read it; run: chmod 600 on it".into());
+        return ignored("other users may read it; set its permissions to 600".into());
     }
     match fs::read_to_string(file) {
         Ok(text) => Lookup { password: find(&text, login), warning: None },
@@ -143,7 +143,7 @@ mod tests {
         let closed = look_up(&file, &login);
         fs::remove_file(&file).unwrap();
         assert_eq!(open.password, None);
-        assert!(open.warning.unwrap().contains("chmod 600"));
+        assert!(open.warning.unwrap().contains("permissions to 600"));
         assert_eq!(closed, Lookup { password: Some("secret".into()), warning: None });
         assert_eq!(look_up(&file, &login), Lookup::default());
     }

@@ -62,10 +62,10 @@ fn find(text: &str, name: &str, file: &Path) -> Result<Option<Pairs>> {
         let Some(pairs) = &mut found else { continue };
         let at = || format!("{}, line {}", file.display(), index + 1);
         let (key, value) =
-            line.split_once('=').ok_or_else(|| Error::config(format!("{}: there is no = in it", at())))?;
+            line.split_once('=').ok_or_else(|| Error::config(format!("{}: the line has no =", at())))?;
         let key = key.trim_end();
         if key == "service" || key.starts_with("ldap") {
-            return Err(Error::config(format!("{}: a service can't refer to another place", at())));
+            return Err(Error::config(format!("{}: a service can't refer to another service or file", at())));
         }
         // In a file, too, the last value of a key counts.
         pairs.retain(|(known, _)| known != key);
@@ -94,8 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_with_file_and_line() {
+    fn an_error_names_file_and_line() {
         let error = section("bad").unwrap_err();
-        assert_eq!(error.message(), "/x/pg_service.conf, line 14: there is no = in it");
+        assert_eq!(error.message(), "/x/pg_service.conf, line 14: the line has no =");
     }
 }

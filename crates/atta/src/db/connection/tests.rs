@@ -101,7 +101,7 @@ fn a_service_stands_between_the_string_and_the_environment() {
 }
 
 #[test]
-fn what_nobody_says_is_usual() {
+fn settings_have_defaults() {
     let settings = resolve("postgres://me@h", &[]).unwrap();
     assert_eq!(settings.database(), "me", "the database is called like the user");
     assert_eq!(settings.to_string(), "postgres://me@h:5432/me?sslmode=prefer");
@@ -132,7 +132,7 @@ fn several_hosts_have_a_port_each_or_one_for_all() {
 }
 
 #[test]
-fn an_address_spares_the_look_up_of_its_own_host_only() {
+fn an_address_replaces_the_lookup_of_its_own_host_only() {
     let settings = resolve("host=db.example hostaddr=10.0.0.1 user=u", &[]).unwrap();
     assert_eq!(settings.servers()[0].address, Some("10.0.0.1".parse().unwrap()));
     assert_eq!(settings.servers()[0].host, Host::Tcp("db.example".into()));
@@ -187,7 +187,7 @@ fn an_open_passfile_is_warned_of_once() {
 }
 
 #[test]
-fn numbers_and_words_are_checked() {
+fn numbers_and_keywords_are_checked() {
     for (text, wrong) in [
         ("sslmode=maybe", "sslmode is \"maybe\", and must be one of: prefer, disable, allow"),
         ("target_session_attrs=writable", "target_session_attrs is \"writable\", and must be one of: any"),
@@ -201,8 +201,8 @@ fn numbers_and_words_are_checked() {
         ("port=0", "invalid connection string: the port is not a number"),
         ("nonsense=1", "unknown connection option nonsense"),
         ("postgres://h/d?schema=public", "unknown connection option schema"),
-        ("requirepeer=postgres", "the connection option requirepeer is not supported"),
-        ("sslpassword=x", "the connection option sslpassword is not supported"),
+        ("requirepeer=postgres", "connection option requirepeer is not supported"),
+        ("sslpassword=x", "connection option sslpassword is not supported"),
         ("sslmode=verify-full", "sslmode=verify-full needs a root certificate"),
         ("sslrootcert=system sslmode=require", "sslmode=require is too weak for sslrootcert=system"),
         ("sslnegotiation=direct", "sslmode=prefer is too weak for sslnegotiation=direct"),
@@ -210,14 +210,14 @@ fn numbers_and_words_are_checked() {
         ("sslcert=/nowhere/my.crt", "sslcert: can't read /nowhere/my.crt"),
         (
             "ssl_min_protocol_version=TLSv1.3 ssl_max_protocol_version=TLSv1.2",
-            "the limits of the TLS versions",
+            "no TLS version is within the limits",
         ),
     ] {
         let error = resolve(text, &[]).expect_err(text);
         assert!(error.is_config() && error.message().starts_with(wrong), "{text}: {error}");
     }
     let unsafe_variable = resolve("d", &[("PGREQUIREPEER", "postgres")]).unwrap_err();
-    assert_eq!(unsafe_variable.message(), "the environment variable PGREQUIREPEER is not supported");
+    assert_eq!(unsafe_variable.message(), "environment variable PGREQUIREPEER is not supported");
     assert_eq!(
         resolve("d", &[("PGTARGETSESSIONATTRS", "read-write")]).unwrap().session(),
         SessionKind::ReadWrite
@@ -258,7 +258,7 @@ fn settings_survive_being_written_as_text() {
 }
 
 #[test]
-fn the_environment_says_a_database_or_nothing() {
+fn the_environment_names_a_database_or_none() {
     let from = |name: &'static str| in_environment(move |asked| (asked == name).then(|| "x".to_owned()));
     assert_eq!(from("DATABASE_URL").as_deref(), Some("x"));
     assert_eq!(from("PGDATABASE").as_deref(), Some(""));

@@ -165,14 +165,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_will_do(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_can_be_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Some(facts) = Facts::read(&bytes) {
                 facts.binding_hash();
             }
         }
 
         #[test]
-        fn a_damaged_certificate_will_do(at in 0usize..400, byte: u8) {
+        fn a_damaged_certificate_can_be_read_without_a_panic(at in 0usize..400, byte: u8) {
             let mut bytes = certificate(&[], "db.example").der().to_vec();
             let at = at % bytes.len();
             bytes[at] = byte;

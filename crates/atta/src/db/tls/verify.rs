@@ -46,7 +46,7 @@ impl Verifier {
         let mut store = RootCertStore::empty();
         let (added, _) = store.add_parsable_certificates(trust.roots.iter().cloned());
         if added == 0 {
-            return Err("no certificate in it can be used".into());
+            return Err("it contains no usable certificate".into());
         }
         let mut chains = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone());
         if !trust.revoked.is_empty() {

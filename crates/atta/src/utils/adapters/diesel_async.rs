@@ -26,7 +26,7 @@ struct OneText(String);
 
 impl QueryableByName<Pg> for OneText {
     fn build<'a>(row: &impl NamedRow<'a, Pg>) -> deserialize::Result<OneText> {
-        let field = diesel::row::Row::get(row, 0).ok_or("the statement gave back no column")?;
+        let field = diesel::row::Row::get(row, 0).ok_or("the statement returned no column")?;
         <String as FromSql<Text, Pg>>::from_nullable_sql(field.value()).map(OneText)
     }
 }

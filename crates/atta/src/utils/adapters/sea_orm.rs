@@ -22,7 +22,7 @@ impl AddJobs for DatabaseTransaction {
 impl AddJobs for DatabaseConnection {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
         let DatabaseConnectionType::SqlxPostgresPoolConnection(_) = &self.inner else {
-            return Err(Error::config("adding jobs: this is no connection to PostgreSQL"));
+            return Err(Error::config("adding jobs: the connection is not to PostgreSQL"));
         };
         let connection = self.get_postgres_connection_pool().acquire().await.map_err(sqlx_error)?;
         fetch_alone(connection, sql, argument).await.map_err(sqlx_error)

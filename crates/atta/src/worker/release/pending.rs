@@ -103,7 +103,7 @@ impl Entry {
                 job = job.id,
                 task = job.task_identifier(),
                 attempt = job.attempts,
-                "a job can't be released yet: another transaction keeps it or its queue locked"
+                "a job can't be released yet: another transaction has locked it or its queue"
             );
         }
         self.pause(now, LONGEST);
@@ -119,10 +119,10 @@ impl Entry {
             let (job, task, attempt) = (job.id, job.task_identifier(), job.attempts);
             match is_slow {
                 true => {
-                    tracing::warn!(worker, job, task, attempt, %error, "the release of a job takes long, trying again");
+                    tracing::warn!(worker, job, task, attempt, %error, "the release of a job takes too long; retrying");
                 }
                 false => {
-                    tracing::error!(worker, job, task, attempt, %error, "the database refuses to release a job, trying again");
+                    tracing::error!(worker, job, task, attempt, %error, "the database rejected the release of a job; retrying");
                 }
             }
         }
@@ -269,7 +269,7 @@ impl Pending {
             entry.is_unknown |= error.may_have_happened();
         }
         if entries.len() > 1 && is_about_one(error) {
-            tracing::warn!(%error, jobs = entries.len(), "could not release jobs together, trying fewer");
+            tracing::warn!(%error, jobs = entries.len(), "could not release a batch of jobs; retrying with smaller batches");
             if is_too_slow(error) {
                 self.most = (entries.len() / 2).clamp(LEAST, self.most);
             }
@@ -286,7 +286,7 @@ impl Pending {
             entries.iter_mut().for_each(|entry| entry.pause(now, LONGEST));
         } else {
             if self.errors.tries() == 0 {
-                tracing::warn!(%error, jobs = entries.len(), "could not release jobs, trying again");
+                tracing::warn!(%error, jobs = entries.len(), "could not release jobs; retrying");
             }
             self.pause_until = Some(now + self.errors.next());
         }

@@ -21,7 +21,13 @@ pub(super) fn tell_lost(shared: &Shared, finished: Vec<Finished>) {
     let worker = &*shared.worker_id;
     for Finished { job, .. } in finished {
         let (id, task, attempt) = (job.id, job.task_identifier(), job.attempts);
-        tracing::warn!(worker, job = id, task, attempt, "the job was no longer this worker's");
+        tracing::warn!(
+            worker,
+            job = id,
+            task,
+            attempt,
+            "the claim was lost: the job was no longer locked by this worker"
+        );
         shared.events.send(|| WorkerEvent::ClaimLost { job });
     }
 }
@@ -45,17 +51,17 @@ fn tell_event(shared: &Shared, Finished { job, outcome, duration, .. }: &Finishe
             events.send(|| WorkerEvent::JobCompleted { job: job.clone(), error: None });
         }
         Outcome::Failed(failure) => {
-            let (error, for_good) = (&failure.error, failure.is_for_good(job));
+            let (error, permanent) = (&failure.error, failure.is_for_good(job));
             let of = job.max_attempts;
-            tracing::error!(worker, job = id, task, attempt, of, for_good, duration_ms, %error, "job failed");
+            tracing::error!(worker, job = id, task, attempt, of, permanent, duration_ms, %error, "job failed");
             events.send(|| WorkerEvent::JobErrored { job: job.clone(), error: error.clone() });
-            if for_good {
+            if permanent {
                 events.send(|| WorkerEvent::JobFailed { job: job.clone(), error: error.clone() });
             }
             events.send(|| WorkerEvent::JobCompleted { job: job.clone(), error: Some(error.clone()) });
         }
         Outcome::Interrupted => {
-            tracing::warn!(worker, job = id, task, attempt, "job interrupted by the shutdown, given back");
+            tracing::warn!(worker, job = id, task, attempt, "job interrupted by the shutdown and returned");
             events.send(|| WorkerEvent::JobInterrupted { job: job.clone() });
         }
         Outcome::NotStarted => {}

@@ -135,7 +135,7 @@ pub(crate) async fn return_unknown(shared: &Shared, known: &[i64]) -> Result<(us
     let (returned, blocked): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.get(1));
     if !returned.is_empty() {
         let ids: Vec<i64> = returned.iter().map(|row| row.get(0)).collect();
-        tracing::warn!(jobs = ?ids, "the answer to a claim was lost; its jobs are given back");
+        tracing::warn!(jobs = ?ids, "the reply to a claim was lost; its jobs are returned");
     }
     Ok((returned.len(), blocked.len()))
 }

@@ -1,4 +1,4 @@
-//! The libraries by which an application can reach its database, each used as an application does.
+//! The libraries by which an application can use its database, each used as an application does.
 
 use ::diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
 use ::sea_orm::{
@@ -20,7 +20,7 @@ pub(super) trait Caller: AddJobs + Sized {
         Self: 'a;
 
     async fn open(db: &Database) -> Self;
-    /// A row of the application's own, without a transaction.
+    /// Inserts a row of the application, without a transaction.
     async fn insert(&mut self);
     async fn begin(&mut self) -> Self::Transaction<'_>;
     async fn insert_in(transaction: &mut Self::Transaction<'_>);
@@ -112,7 +112,7 @@ impl Caller for PgConnection {
     }
 }
 
-/// Its transactions are begun by hand, so that sqlx does not know of them.
+/// Its transactions are started by plain SQL, so sqlx does not know about them.
 impl Caller for PoolConnection<Postgres> {
     type Transaction<'a> = ByHand<'a>;
 
@@ -210,7 +210,7 @@ impl Caller for AsyncPgConnection {
     }
 }
 
-/// diesel-async hands its connection out in a transaction.
+/// diesel-async lends its connection to a closure in a transaction.
 pub(super) struct InDiesel<'a>(&'a mut AsyncPgConnection);
 
 impl AddJobs for InDiesel<'_> {

@@ -15,7 +15,7 @@ use super::callers::Caller;
 use super::world::World;
 use super::{Drops, MOST_POLLS, poll_and_drop};
 
-/// What [`coverage`](super::coverage) compares with the implementations of `AddJobs`.
+/// The list that [`coverage`](super::coverage) compares with the implementations of `AddJobs`.
 pub(super) const COVERED: &[&str] = &[
     "tokio_postgres::Client",
     "tokio_postgres::Transaction<'_>",
@@ -86,7 +86,7 @@ async fn probe(utils: &WorkerUtils, carrier: &mut impl AddJobs) {
     utils.add_raw_job_in(carrier, "probe", json!({}), JobSpec::default()).await.unwrap();
 }
 
-/// Drops adds outside a transaction. The caller goes on with the same connection.
+/// Drops adds outside a transaction. The caller continues with the same connection.
 async fn outside<C: Caller>() {
     let world = World::new().await;
     let mut caller = C::open(&world.db).await;
@@ -94,7 +94,8 @@ async fn outside<C: Caller>() {
         for polls in 0..MOST_POLLS {
             let what = format!("{add:?}, {drops:?}, {polls} polls");
             world.reset().await;
-            // What a role may do is asked once. Here it is asked each time, so that it is dropped too.
+            // The library queries the rights of a role once per `WorkerUtils`. A new one per case makes this query part
+            // of every case.
             let utils = WorkerUtils::new(world.utils.pool().clone(), world.utils.schema().clone());
             let ended = poll_and_drop(add.call(&utils, &mut caller), polls, drops).await;
             if ended.is_some() {
@@ -115,7 +116,7 @@ async fn outside<C: Caller>() {
     }
 }
 
-/// Drops adds within a transaction. The caller goes on with it, and commits or rolls back.
+/// Drops adds within a transaction. The caller continues with it, and commits or rolls back.
 async fn inside<C: Caller>(commits: bool) {
     let world = World::new().await;
     let mut caller = C::open(&world.db).await;

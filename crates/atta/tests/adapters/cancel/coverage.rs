@@ -1,4 +1,4 @@
-//! That nothing is missing: the sources are compared with what is dropped here.
+//! Compares the source code with the cases here, so that none is missing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::functions::{ADDING, MANAGING, READING};
 use super::{connections, migrations, workers};
 
-/// Functions that take the caller's connection: every connection drops all of them.
+/// Functions that take the caller's connection: they are tested with every connection.
 const BY_CONNECTION: [&str; 4] = [
     "utils/add.rs add_job_in",
     "utils/add.rs add_raw_job_in",
@@ -33,7 +33,7 @@ fn read(root: &Path, folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// What stands between `start` and one of `ends`, wherever a line starts so.
+/// The texts between `start` and one of `ends`, for each line that begins with `start`.
 fn starts<'a>(text: &'a str, start: &str, ends: &[char]) -> Vec<&'a str> {
     let rest = text.lines().filter_map(|line| line.trim_start().strip_prefix(start));
     rest.filter_map(|rest| rest.split(ends).next()).map(str::trim_end).collect()

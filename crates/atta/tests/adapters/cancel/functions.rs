@@ -1,5 +1,5 @@
-//! Every public async function that one statement or one transaction does. After a drop everything is as it was before the
-//! call, or as it is after the call.
+//! Every public async function that consists of one statement or one transaction. After a drop, the state is that
+//! before the call or that after it.
 
 use atta::{
     BatchTaskHandler, CleanupTask, ConnectionSettings, IntoBatchResult, JobFilter, JobKeyMode, JobSpec,
@@ -12,7 +12,7 @@ use super::connections::{Added, specs};
 use super::world::World;
 use super::{Drops, MOST_POLLS, poll_and_drop};
 
-/// A call of a function, named by its file and itself.
+/// A call of a function; its name consists of its file and its function.
 pub(super) struct Case {
     pub(super) name: &'static str,
     call: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
@@ -139,7 +139,7 @@ async fn drop_one(world: &World, case: &Case, drops: Drops, before: &str, after:
         assert!(now == after || (!ended && now == before), "half done: {what}\n{now}");
         world.utils.add_raw_job("probe", json!({}), JobSpec::default()).await.unwrap();
         assert_eq!(world.count("probe").await, 1, "the next job is not committed: {what}");
-        // The pool's one, and none that a dropped future left behind.
+        // The connection of the pool, and none that a dropped future left.
         world.wait_for_connections(1, &what).await;
         if ended {
             return;

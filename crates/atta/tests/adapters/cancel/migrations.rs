@@ -1,4 +1,4 @@
-//! Installing the schema. After a drop there is all of it, or nothing.
+//! Installing the schema. After a drop, the schema is complete or absent.
 
 use atta::{ConnectionSettings, Schema};
 use futures_util::future::LocalBoxFuture;

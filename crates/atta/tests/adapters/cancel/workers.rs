@@ -1,4 +1,4 @@
-//! Runs of a worker. After a drop every job has either run to its end or is free to be run by others.
+//! Runs of a worker. After a drop, every job has either completed or is free for other workers.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -90,7 +90,7 @@ async fn drop_each(call: Call) {
     panic!("the jobs did not run");
 }
 
-/// Waits until the dropped worker has returned its jobs and has left.
+/// Waits until the dropped worker has returned its jobs and has deregistered.
 async fn wait_until_free(world: &World, what: &str) {
     let left = "
         select concat_ws(

@@ -1,4 +1,4 @@
-//! A database with a few jobs in it, and somebody who looks at it from outside.
+//! A database with a few jobs, and a connection that observes it.
 
 use atta::{ConnectionSettings, Schema, WorkerUtils};
 use testkit::Database;
@@ -23,7 +23,7 @@ const SEED: &str = "
     insert into graphile_worker._private_job_queues (queue_name) values ('unused');
 ";
 
-/// All that a function can change, without ids and times of its own.
+/// Everything that a function can change, except generated ids and times.
 const DIGEST: &str = "
     select coalesce(string_agg(line, e'\\n' order by line), '') from (
       select concat_ws(
@@ -39,7 +39,7 @@ const DIGEST: &str = "
     ) as lines
 ";
 
-/// Backends of this database that are in the middle of something, without the one that asks.
+/// Connections to this database that are executing something, except the one that asks.
 const BUSY: &str = "
     select pid || ' ' || state || ' ' || query
     from pg_stat_activity
@@ -55,7 +55,7 @@ const OTHERS: &str = "
 
 pub(super) struct World {
     pub(super) db: Database,
-    /// On a pool of one connection, so that the next call gets the one that was left.
+    /// With a pool of one connection, so that the next call gets the connection of the dropped one.
     pub(super) utils: WorkerUtils,
     observer: Client,
 }
@@ -83,18 +83,18 @@ impl World {
         self.observer.batch_execute(SEED).await.unwrap();
     }
 
-    /// All that a function can change, as text.
+    /// Everything that a function can change, as text.
     pub(super) async fn digest(&self) -> String {
         self.observer.query_one(DIGEST, &[]).await.unwrap().get(0)
     }
 
-    /// How many jobs of a task others can see.
+    /// How many jobs of a task are visible to others.
     pub(super) async fn count(&self, task: &str) -> i64 {
         let sql = "select count(*) from graphile_worker.jobs where task_identifier = $1";
         self.observer.query_one(sql, &[&task]).await.unwrap().get(0)
     }
 
-    /// How many rows of the application's own others can see.
+    /// How many rows of the application are visible to others.
     pub(super) async fn count_applied(&self) -> i64 {
         self.observer.query_one("select count(*) from applied", &[]).await.unwrap().get(0)
     }
@@ -107,7 +107,7 @@ impl World {
         self.observer.batch_execute(sql).await.unwrap();
     }
 
-    /// Waits until no connection is at work any more, or has a transaction open.
+    /// Waits until no connection executes a statement or has an open transaction.
     pub(super) async fn settle(&self, what: &str) {
         testkit::wait_for(&format!("the end of what was sent: {what}"), || async {
             self.observer.query(BUSY, &[]).await.unwrap().is_empty().then_some(())
@@ -115,7 +115,7 @@ impl World {
         .await;
     }
 
-    /// Waits until no more than so many connections are left.
+    /// Waits until at most `most` connections are left.
     pub(super) async fn wait_for_connections(&self, most: i64, what: &str) {
         // A pooler keeps its connections to the server.
         if self.db.url() != self.db.direct_url() {

@@ -1,10 +1,10 @@
-//! What was acknowledged, and what became of it.
+//! Checks what happened to acknowledged adds.
 
 use std::collections::HashSet;
 
 use super::{Evidence, Findings, is_node};
 
-/// A job that is gone was done.
+/// A job that is no longer in the table must have completed.
 pub(super) fn lost(evidence: &Evidence, findings: &mut Findings) {
     let done: HashSet<i64> = evidence.runs.iter().filter(|run| run.is_done).map(|run| run.job_id).collect();
     let mut seen = HashSet::new();
@@ -13,7 +13,8 @@ pub(super) fn lost(evidence: &Evidence, findings: &mut Findings) {
             continue;
         }
         if ack.kind == "failing" {
-            findings.breach(format!("job {} is gone, and should have failed for good: {ack:?}", ack.job_id));
+            findings
+                .breach(format!("job {} is gone, and should have failed permanently: {ack:?}", ack.job_id));
         } else if !done.contains(&ack.job_id) {
             findings
                 .loss(format!("job {} is LOST: it is gone and no run of it was done: {ack:?}", ack.job_id));
@@ -21,14 +22,14 @@ pub(super) fn lost(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
-/// What was rolled back never runs.
+/// Jobs of transactions that were rolled back must never run.
 pub(super) fn ghosts(evidence: &Evidence, findings: &mut Findings) {
     for run in evidence.runs.iter().filter(|run| evidence.ghosts.contains(&run.job_id)) {
         findings.breach(format!("ran, and was rolled back: {run:?}"));
     }
 }
 
-/// Every acknowledged job that is left has failed for good, with its error.
+/// Every acknowledged job that is still in the table must have failed permanently, with its error.
 pub(super) fn ends(evidence: &Evidence, findings: &mut Findings) {
     let mut node: HashSet<i64> =
         evidence.runs.iter().filter(|run| is_node(run)).map(|run| run.job_id).collect();
@@ -40,13 +41,13 @@ pub(super) fn ends(evidence: &Evidence, findings: &mut Findings) {
         let verdict = match ack.kind {
             _ if left.is_locked => "is still locked",
             _ if left.attempts < left.max_attempts => "never came to an end",
-            // A worker of Node's that was killed leaves no error behind, nor does who frees its jobs by hand.
+            // If a worker of Node is killed, and its jobs are unlocked by the test, no error is written.
             _ if left.last_error.is_none() && !node.contains(&ack.job_id) => "failed without an error",
             "failing" if left.attempts > left.max_attempts => "had too many attempts",
             "failing" => continue,
-            // One that was running when its key was given away is not tried again.
+            // A job that was running when its key was taken by another add is not retried.
             _ if ack.key.is_some() => continue,
-            _ => "failed for good, and should have been done",
+            _ => "failed permanently, and should have been done",
         };
         findings.breach(format!("job {} {verdict}: {ack:?}", ack.job_id));
     }

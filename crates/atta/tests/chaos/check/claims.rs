@@ -1,4 +1,4 @@
-//! Durable claims: nobody ends one but its owner, who has then ended the run, or those who bury the owner.
+//! Durable claims: only the owner may end a claim, after its run has ended, or a worker that declared the owner dead.
 
 use std::collections::HashMap;
 
@@ -7,30 +7,29 @@ use chrono::TimeDelta;
 use super::{Evidence, Findings};
 use crate::ledger::{Change, Run};
 
-/// A zombie's release changes nothing: the claim is another's by then.
+/// The release of a resumed worker must change nothing, because the claim belongs to another worker by then.
 pub(super) fn foreign(evidence: &Evidence, findings: &mut Findings) {
     for change in evidence.changes.iter().filter(|change| !is_own(evidence, change)) {
-        let is_buried = evidence
-            .burials
-            .iter()
-            .any(|burial| burial.worker_id == change.owner && burial.at <= change.at + TimeDelta::seconds(1));
-        // By hand, as its operator has to.
+        let is_declared_dead = evidence.declarations.iter().any(|declaration| {
+            declaration.worker_id == change.owner && declaration.at <= change.at + TimeDelta::seconds(1)
+        });
+        // The test unlocks jobs of Node's worker, as an operator has to.
         let is_unlocked = !is_ours(change) && change.instance == crate::ledger::NAME;
-        let is_right = !change.is_deleted && (is_buried || is_unlocked);
+        let is_right = !change.is_deleted && (is_declared_dead || is_unlocked);
         if !is_right && !is_sent_by_a_dead_node(evidence, change) {
             findings.breach(format!("ended another's claim: {change:?}"));
         }
     }
 }
 
-/// Graphile deletes by the id alone. What one of its workers sent before it was killed may come through after its locks
-/// were freed by hand, and end the claim of whoever has taken the job since.
+/// Graphile deletes jobs by id alone. A statement that one of its workers sent before it was killed may arrive after
+/// its locks were removed, and then ends the claim of the job's next worker.
 fn is_sent_by_a_dead_node(evidence: &Evidence, change: &Change) -> bool {
     let end = evidence.history.ends.get(&change.instance);
     change.instance.starts_with("node") && end.is_some_and(|end| *end <= change.at)
 }
 
-/// A worker releases what it has ended.
+/// A worker must release a job only after its run has ended.
 pub(super) fn early(evidence: &Evidence, findings: &mut Findings) {
     let mut runs: HashMap<(i64, i32, &str), Vec<&Run>> = HashMap::new();
     for run in &evidence.runs {

@@ -1,4 +1,4 @@
-//! The crontab: each minute has exactly one job.
+//! The crontab: each minute must have exactly one job.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Evidence, Findings};
 
-/// How far the workers have to go back when they start.
+/// How many missed minutes the workers have to backfill when they start.
 pub(crate) const MISSED_MINUTES: i64 = 10;
 
 pub(super) fn twice(evidence: &Evidence, findings: &mut Findings) {
@@ -21,7 +21,7 @@ pub(super) fn twice(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
-/// None is missing, from those that there were to be made up for to the last before the end.
+/// No minute may be missing, from the first one that had to be backfilled to the last one before the end.
 pub(super) fn gaps(evidence: &Evidence, findings: &mut Findings) {
     let minutes: Vec<DateTime<Utc>> = ticks(evidence).into_keys().flatten().collect();
     for pair in minutes.windows(2).filter(|pair| pair[1] - pair[0] != TimeDelta::minutes(1)) {
@@ -31,7 +31,7 @@ pub(super) fn gaps(evidence: &Evidence, findings: &mut Findings) {
         return findings.breach("there was no tick at all".into());
     };
     let start = evidence.acks.first().map_or(evidence.until, |ack| ack.at);
-    // The schedule ends with the first of the orderly ends.
+    // The schedule ends with the first of the orderly shutdowns.
     if *first > start - TimeDelta::minutes(MISSED_MINUTES - 1)
         || *last < evidence.until - TimeDelta::minutes(2)
     {

@@ -1,4 +1,4 @@
-//! Keyed jobs: the last write wins, but where the first is meant to; arrays are merged completely.
+//! Jobs with keys: the last write wins, except in the mode where the first one should; arrays are merged completely.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::work::Ack;
 /// The modes in which a new payload replaces the old one.
 const REPLACING: [&str; 2] = ["replace", "preserve"];
 
-/// Nothing older is claimed after a write to a key.
+/// After a write to a key, no claim may return an older payload.
 pub(super) fn stale(evidence: &Evidence, findings: &mut Findings) {
     let runs = evidence.runs_by_job();
     for ack in evidence.acks.iter().filter(|ack| REPLACING.contains(&ack.kind)) {
@@ -19,7 +19,7 @@ pub(super) fn stale(evidence: &Evidence, findings: &mut Findings) {
             let n = number(&run.payload);
             n < ack.n
                 && run.claimed_at.is_some_and(|at| at > ack.at)
-                && !evidence.is_in_doubt(ack.kind, None, n)
+                && !evidence.is_unknown(ack.kind, None, n)
         };
         if let Some(run) = runs.get(&ack.job_id).and_then(|runs| runs.iter().find(is_stale)) {
             findings.breach(format!("an older payload ran after {ack:?}: {run:?}"));
@@ -27,7 +27,8 @@ pub(super) fn stale(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
-/// The last write to a key is what runs. One that keeps the time has kept it.
+/// The job that runs must have the values of the last write to its key. In the mode preserve, it must have kept its
+/// time.
 pub(super) fn last(evidence: &Evidence, findings: &mut Findings) {
     let mut keys: HashMap<&str, Vec<&Ack>> = HashMap::new();
     for ack in evidence.acks.iter().filter(|ack| REPLACING.contains(&ack.kind)) {
@@ -36,7 +37,7 @@ pub(super) fn last(evidence: &Evidence, findings: &mut Findings) {
     let runs = evidence.runs_by_job();
     for (key, acks) in keys {
         let Some(last) = acks.last() else { continue };
-        let is_it = |n: i64| n == last.n || evidence.is_in_doubt(last.kind, None, n);
+        let is_it = |n: i64| n == last.n || evidence.is_unknown(last.kind, None, n);
         let ran = runs
             .get(&last.job_id)
             .is_some_and(|runs| runs.iter().any(|run| run.is_done && is_it(number(&run.payload))));
@@ -53,14 +54,14 @@ pub(super) fn last(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
-/// Whether an attempt was counted before a write to a key, which then sets the time anew: a run began, or a worker died
-/// between its claim and the begin of the run.
+/// Whether an attempt was counted before a write to the key, which then sets a new time: a run had begun, or a worker
+/// died between its claim and the start of the run.
 fn was_attempted(evidence: &Evidence, runs: &HashMap<i64, Vec<&Run>>, ack: &Ack) -> bool {
     runs.get(&ack.job_id).is_some_and(|runs| runs[0].began_at < ack.at)
         || evidence.changes.iter().any(|change| change.job_id == ack.job_id && change.at < ack.at)
 }
 
-/// What was deduplicated runs as it was added first.
+/// A job that was deduplicated must run with the values of its first add.
 pub(super) fn first(evidence: &Evidence, findings: &mut Findings) {
     let mut first: HashMap<i64, &Ack> = HashMap::new();
     for ack in evidence.acks.iter().filter(|ack| ack.kind == "dedupe") {
@@ -75,7 +76,7 @@ pub(super) fn first(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
-/// Every item of a merged array was done, or stands in a job that failed for good.
+/// Every item of a merged array must be done, or be part of a job that failed permanently.
 pub(super) fn items(evidence: &Evidence, findings: &mut Findings) {
     let mut ends: HashSet<i64> =
         evidence.runs.iter().flat_map(|run| run.items_done.iter().copied()).collect();

@@ -1,4 +1,4 @@
-//! Runs: none beside another, in order, with the right attempt, and in time.
+//! Runs: no overlaps, in order, with the right attempt, and not before their time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use chrono::TimeDelta;
 use super::{Evidence, Excuse, Findings, claim, number};
 use crate::ledger::{Change, Run};
 
-/// Runs of one job, or of one queue, at the same time.
+/// Runs of one job, or of one queue, must not overlap.
 pub(super) fn overlaps(evidence: &Evidence, findings: &mut Findings) {
     let queues = evidence.queues();
     let mut groups: HashMap<(bool, String), Vec<&Run>> = HashMap::new();
@@ -32,7 +32,7 @@ pub(super) fn overlaps(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
-/// The jobs of a queue begin in the order in which they were added.
+/// The jobs of a queue must start in the order in which they were added.
 pub(super) fn order(evidence: &Evidence, findings: &mut Findings) {
     let acks = evidence.acks.iter().filter(|ack| evidence.has_all_runs(ack));
     let queues: HashMap<i64, &str> =
@@ -42,12 +42,12 @@ pub(super) fn order(evidence: &Evidence, findings: &mut Findings) {
     for run in &evidence.runs {
         let Some(queue) = queues.get(&run.job_id) else { continue };
         let n = number(&run.payload);
-        if !begun.insert(run.job_id) || evidence.is_in_doubt(&run.kind, Some(queue), n) {
+        if !begun.insert(run.job_id) || evidence.is_unknown(&run.kind, Some(queue), n) {
             continue;
         }
         if let Some(before) = last.insert(queue, run)
             && number(&before.payload) > n
-            // The begin of a zombie's run may be written long after its claim.
+            // The start of a resumed worker's run may be recorded long after its claim.
             && claim(before) <= claim(run)
         {
             findings.breach(format!("queue {queue}: {before:?} began before {run:?}"));
@@ -55,28 +55,29 @@ pub(super) fn order(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
-/// No job begins before its time.
+/// No job may start before its time.
 pub(super) fn times(evidence: &Evidence, findings: &mut Findings) {
     for run in evidence.runs.iter().filter(|run| run.began_at < run.run_at - TimeDelta::milliseconds(2)) {
         findings.breach(format!("too early: {run:?}"));
     }
 }
 
-/// Each run of a job has the next attempt, but after a death or a lost connection; and none follows one that was done.
+/// Each run of a job must have the next attempt, except after the death of a worker or a lost connection. No run may
+/// follow one that completed.
 pub(super) fn attempts(evidence: &Evidence, findings: &mut Findings) {
-    // An add by key begins to count anew.
+    // An add with the same key starts the attempts from zero.
     let mut jobs: BTreeMap<(i64, i32), Vec<&Run>> = BTreeMap::new();
     for run in &evidence.runs {
         jobs.entry((run.job_id, run.revision)).or_default().push(run);
     }
     for ((_, revision), mut runs) in jobs {
-        // By their claims: the begin of a run is written late if the connection is slow, or the worker stood still.
+        // Sorted by claim: the start of a run is recorded late if the connection is slow or the worker was frozen.
         runs.sort_by_key(|run| (run.attempt, claim(run), run.began_at));
         let first = runs[0];
         if revision == 0
             && first.attempt != 1
             && !is_accounted_for(evidence, 0, first)
-            && !was_given_back(evidence, first)
+            && !was_returned(evidence, first)
         {
             findings.breach(format!("the first run has a later attempt: {first:?}"));
         }
@@ -84,7 +85,7 @@ pub(super) fn attempts(evidence: &Evidence, findings: &mut Findings) {
             let (run, next) = (pair[0], pair[1]);
             let failed = run.ended_at.is_some() && !run.is_done;
             let is_next = next.attempt > run.attempt
-                && (is_accounted_for(evidence, run.attempt, next) || was_given_back(evidence, next));
+                && (is_accounted_for(evidence, run.attempt, next) || was_returned(evidence, next));
             if failed && is_next {
                 continue;
             }
@@ -97,7 +98,8 @@ pub(super) fn attempts(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
-/// Whether each attempt between this one and that of the run was a claim that somebody else ended, before its task had begun.
+/// Whether each attempt between `after` and that of the run was a claim that another worker ended before its task
+/// started.
 fn is_accounted_for(evidence: &Evidence, after: i32, run: &Run) -> bool {
     (after + 1..run.attempt).all(|attempt| {
         let is_it = |change: &&Change| change.job_id == run.job_id && change.attempts == attempt;
@@ -105,9 +107,9 @@ fn is_accounted_for(evidence: &Evidence, after: i32, run: &Run) -> bool {
     })
 }
 
-/// Whether a claim of this very attempt was given back before. One whose key was used anew while it was claimed has no
-/// attempt left but that.
-fn was_given_back(evidence: &Evidence, run: &Run) -> bool {
+/// Whether a claim with the same attempt was returned before. A job whose key was used by another add while it was
+/// claimed has no other attempt left.
+fn was_returned(evidence: &Evidence, run: &Run) -> bool {
     let is_same = |change: &Change| change.job_id == run.job_id && change.attempts == run.attempt;
     evidence.changes.iter().any(|change| is_same(change) && !change.is_deleted && change.at < run.began_at)
 }

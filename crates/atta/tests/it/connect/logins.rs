@@ -1,4 +1,4 @@
-//! Where passwords come from, which of several servers is taken, and what is said when nobody gets in.
+//! Where passwords come from, which of several servers is chosen, and the errors if none accepts the login.
 
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use atta::{ConnectionSettings, JobSpec, WorkerOptions, WorkerUtils};
 use super::support::{PASSWORD, settings, tls_server};
 
 fn closed_port() -> u16 {
-    // Free again when the listener is dropped; the next one to ask gets another one.
+    // The port is free again when the listener is dropped; the next caller gets another one.
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -37,7 +37,7 @@ async fn a_service_and_a_passfile_are_all_that_is_needed() {
             .unwrap();
     assert_eq!(port_of(&settings).await, i32::from(port));
 
-    // A password that is changed while a worker runs is found.
+    // A password that is changed while a worker runs is used from then on.
     server.write("home/.pgpass", "*:*:*:*:wrong\n");
     let error = settings.connect().await.unwrap_err();
     assert_eq!(error.db_code(), Some("28P01"), "{error:?}");
@@ -66,7 +66,7 @@ async fn of_two_servers_the_one_that_answers_is_taken() {
 #[tokio::test]
 async fn the_right_kind_of_server_is_taken() {
     let server = tls_server().with_users().await;
-    // The other server is shared with other runs.
+    // The server is shared with other test runs.
     let role = format!("reader_{}", std::process::id());
     let make = format!("create role {role} login");
     let admin = server.admin().await;
@@ -108,7 +108,7 @@ async fn the_right_kind_of_server_is_taken() {
 }
 
 #[tokio::test]
-async fn errors_say_where_and_what_to_do_and_never_the_password() {
+async fn errors_name_the_server_and_a_hint_and_never_the_password() {
     let server = tls_server().with_users().await;
     let port = server.cluster.port();
     for (text, code, says, hint) in [
@@ -116,11 +116,11 @@ async fn errors_say_where_and_what_to_do_and_never_the_password() {
             server.text("either", "password=hunter2"),
             Some("28P01"),
             "password authentication failed",
-            "right?",
+            "check the password",
         ),
         (server.text("stranger", ""), Some("28000"), "no pg_hba.conf entry", "pg_hba.conf decides"),
         (server.text("either", "dbname=nowhere"), Some("3D000"), "does not exist", "createdb nowhere"),
-        (server.text("either", "password=''"), None, "wants a password", "PGPASSWORD"),
+        (server.text("either", "password=''"), None, "requires a password", "PGPASSWORD"),
         (server.text("either", "options='-c nonsense=1'"), Some("42704"), "nonsense", "options"),
     ] {
         let settings = settings(&text);
@@ -131,7 +131,7 @@ async fn errors_say_where_and_what_to_do_and_never_the_password() {
         assert!(error.message().starts_with(&place) && error.message().contains(says), "{error}");
         assert!(error.hint().unwrap().contains(hint), "{error}");
 
-        // The same through a pool, which makes its own connections.
+        // The same through a pool, which opens its own connections.
         let utils = WorkerUtils::connect(&settings.to_string_with_password()).unwrap();
         let pooled = utils.add_raw_job("noop", 1, JobSpec::default()).await.unwrap_err();
         assert_eq!(pooled.message(), format!("adding a job: {}", error.message()));
@@ -158,7 +158,7 @@ async fn a_server_without_a_free_connection_is_not_taken_for_one_that_does_not_r
     client.batch_execute(&format!("drop role {role}")).await.unwrap();
 }
 
-/// Whoever debugs prints whole structs, and a failed `unwrap` does too.
+/// People who debug print whole structs, and a failed `unwrap` prints them too.
 #[tokio::test]
 async fn nothing_that_can_be_printed_shows_the_password() {
     let db = testkit::Database::migrated().await;
@@ -200,18 +200,18 @@ async fn nothing_that_can_be_printed_shows_the_password() {
 
 #[tokio::test]
 async fn a_host_that_does_not_answer_is_left_in_time() {
-    // It accepts, and says nothing.
+    // It accepts connections and never replies.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let text = format!("host=127.0.0.1 port={port} user=u dbname=d connect_timeout=1");
     let error = settings(&text).connect().await.unwrap_err();
     assert!(error.is_transient(), "{error:?}");
-    assert!(error.message().ends_with("no answer within 1 s (connect_timeout)"), "{error}");
+    assert!(error.message().ends_with("no response within 1 s (connect_timeout)"), "{error}");
 }
 
 #[tokio::test]
-async fn a_name_that_nobody_has_is_said_to_be_unknown() {
+async fn an_unknown_host_is_reported_as_unknown() {
     let error = settings("host=nobody.invalid user=u dbname=d").connect().await.unwrap_err();
     assert!(error.message().starts_with("can't connect to nobody.invalid:5432/d: "), "{error}");
-    assert_eq!(error.hint(), Some("is the host's name right?"));
+    assert_eq!(error.hint(), Some("check the host name"));
 }

@@ -1,8 +1,8 @@
-//! Each sslmode, against servers and users that want TLS, forbid it, or don't care.
+//! Each sslmode, with servers and users that require TLS, forbid it, or allow both.
 
 use super::support::{TlsServer, settings, tls_server, uses_tls};
 
-/// With a root certificate given where the mode needs one.
+/// A root certificate is given where the mode needs one.
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
 /// Whether TLS was used, by mode; `None` if there was no connection.
@@ -72,7 +72,8 @@ async fn another_authority_s_certificate_is_refused_wherever_a_root_is_given() {
         assert!(error.message().contains("UnknownIssuer"), "{error}");
         assert!(error.hint().unwrap().contains("other.crt"), "{error}");
     }
-    // Whoever only prefers TLS gets along without, as with libpq; and nothing is checked if that is what was asked for.
+    // A mode that only prefers TLS connects without it, as libpq does; and a mode that checks nothing accepts any
+    // certificate.
     let lax = |mode: &str| server.text("either", &format!("sslmode={mode} sslrootcert='{other}'"));
     assert!(!uses_tls(&lax("prefer")).await.unwrap());
     assert!(uses_tls(&lax("no-verify")).await.unwrap());
@@ -84,7 +85,7 @@ async fn another_authority_s_certificate_is_refused_wherever_a_root_is_given() {
 }
 
 #[tokio::test]
-async fn a_certificate_out_of_its_time_is_refused_wherever_it_is_checked() {
+async fn an_expired_certificate_is_rejected_wherever_it_is_checked() {
     for (years, says) in [((2000, 2020), "expired"), ((2090, 2100), "not valid yet")] {
         let server = TlsServer::valid_between(years);
         let root = server.file("root.crt");
@@ -94,7 +95,7 @@ async fn a_certificate_out_of_its_time_is_refused_wherever_it_is_checked() {
             assert!(error.is_config() && !error.is_transient(), "{error:?}");
             assert!(error.message().to_ascii_lowercase().contains(says), "{mode}: {error}");
         }
-        // Nobody looks at it where nothing is checked, as with libpq.
+        // Where nothing is checked, the certificate is not read, as with libpq.
         assert!(uses_tls(&server.text("postgres", "sslmode=require")).await.unwrap());
     }
 }
@@ -113,7 +114,7 @@ async fn a_revoked_certificate_is_refused() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_ones_own_is_a_login() {
+async fn a_client_certificate_is_a_login() {
     let server = tls_server().with_users().await;
     let (root, certificate, key) =
         (server.file("root.crt"), server.file("certified.crt"), server.file("certified.key"));

@@ -1,4 +1,4 @@
-//! A server with TLS, certificates from an authority of its own, and what a test needs to get in.
+//! A server with TLS, certificates of its own authority, and what tests need to log in.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -13,7 +13,7 @@ use rcgen::{
 use testkit::Cluster;
 use tokio_postgres::Client;
 
-/// Who may log in how. Users that are not named here may not.
+/// Which users may log in, and how. Users that are not listed may not.
 const HBA: &str = "
 local     all  all                                trust
 hostssl   all  postgres        127.0.0.1/32       trust
@@ -23,7 +23,7 @@ host      all  either          127.0.0.1/32       scram-sha-256
 hostssl   all  certified       127.0.0.1/32       cert
 ";
 
-/// The password of everyone.
+/// The password of all users.
 pub(super) const PASSWORD: &str = "swordfish \\' %";
 
 /// A server with TLS whose certificate is for `db.example`.
@@ -32,7 +32,7 @@ pub(super) struct TlsServer {
     folder: PathBuf,
 }
 
-/// The one of this run.
+/// The server of this test run.
 pub(super) fn tls_server() -> &'static TlsServer {
     static SERVER: OnceLock<TlsServer> = OnceLock::new();
     SERVER.get_or_init(TlsServer::start)
@@ -46,7 +46,7 @@ impl TlsServer {
         TlsServer::valid_between(YEARS)
     }
 
-    /// One whose certificate is valid between the first days of these years.
+    /// A server whose certificate is valid between the first days of these years.
     pub(super) fn valid_between(years: (i32, i32)) -> TlsServer {
         let ours = authority("our authority");
         let (server, server_key) = certificate(&ours, &["db.example"], "somewhere else", 7, years);
@@ -74,7 +74,7 @@ impl TlsServer {
         server
     }
 
-    /// Makes a folder for clients. The server's user must own it, who removes everything at the end.
+    /// Creates a folder for clients. It belongs to the server's user, who removes everything at the end.
     pub(super) fn make_folder(&self, name: &str) {
         let path = self.folder.join(name);
         fs::create_dir(&path).unwrap();
@@ -82,7 +82,7 @@ impl TlsServer {
         chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
     }
 
-    /// Writes a file that only we may read, and gives its path.
+    /// Writes a file that only we may read, and returns its path.
     pub(super) fn write(&self, name: &str, text: &str) -> String {
         let path = self.folder.join(name);
         fs::write(&path, text).unwrap();
@@ -95,12 +95,12 @@ impl TlsServer {
         self.folder.join(name).to_str().unwrap().to_owned()
     }
 
-    /// A connection string for a user, by the name that the certificate has.
+    /// A connection string for a user, with the host name of the certificate.
     pub(super) fn text(&self, user: &str, more: &str) -> String {
         self.text_by_name("db.example", user, more)
     }
 
-    /// By any name, since the address is given besides.
+    /// A connection string with any host name, since the address is given separately.
     pub(super) fn text_by_name(&self, host: &str, user: &str, more: &str) -> String {
         let port = self.cluster.port();
         let password = PASSWORD.replace('\\', "\\\\").replace('\'', "\\'");
@@ -109,14 +109,14 @@ impl TlsServer {
         )
     }
 
-    /// The superuser, by the socket.
+    /// A connection as the superuser, over the socket.
     pub(super) async fn admin(&self) -> Client {
         let (folder, port) = (self.cluster.folder().display(), self.cluster.port());
         let text = format!("host={folder} port={port} user=postgres dbname=postgres");
         settings(&text).connect().await.expect("the superuser gets in by the socket")
     }
 
-    /// Makes the users, once.
+    /// Creates the users, once.
     pub(super) async fn with_users(&self) -> &TlsServer {
         static DONE: tokio::sync::OnceCell<()> = tokio::sync::OnceCell::const_new();
         DONE.get_or_init(|| async {
@@ -132,12 +132,12 @@ impl TlsServer {
     }
 }
 
-/// Nothing from the environment of whoever runs the tests.
+/// Ignores the environment of the person who runs the tests.
 pub(super) fn settings(text: &str) -> ConnectionSettings {
     ConnectionSettings::with_variables(text, |_| None).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// Connects; `Ok` says whether with TLS.
+/// Connects, and returns whether TLS is used.
 pub(super) async fn uses_tls(text: &str) -> atta::Result<bool> {
     let client = settings(text).connect().await?;
     let ask = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
@@ -174,7 +174,7 @@ fn params(names: &[&str], common_name: &str) -> CertificateParams {
     params
 }
 
-/// A list with one serial number on it.
+/// A revocation list with one serial number.
 fn revocations(issuer: &CertifiedIssuer<'static, KeyPair>, serial: u64) -> String {
     let revoked = RevokedCertParams {
         serial_number: SerialNumber::from(serial),

@@ -1,4 +1,4 @@
-//! A worker's whole life over verified TLS.
+//! A worker that uses verified TLS for everything.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn a_worker_works_over_verified_tls() {
     let root = server.file("root.crt");
     let text = server.text("tls_only", &format!("sslmode=verify-full sslrootcert='{root}' dbname=work"));
     let mut reports = Reports::new();
-    // Nothing but LISTEN tells of a job in time.
+    // Only LISTEN can announce the job in time.
     let options = WorkerOptions::default()
         .database_url(&text)
         .poll_interval(Duration::from_secs(3600))

@@ -1,4 +1,4 @@
-//! Cron in a process that is killed in the middle of its ticks, again and again, by a clock that runs fast.
+//! Cron in a process that is killed again and again in the middle of its ticks, with a clock that runs fast.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use tokio_postgres::Client;
 
 /// 1 March 2026, at 07:59:30.
 const START: u64 = 1_772_351_970;
-/// A minute in a quarter of a second.
+/// A minute lasts a quarter of a second.
 const SPEED: u32 = 240;
 const KILLS: usize = 50;
-/// Each item, and every how many minutes it comes.
+/// Each item, and its interval in minutes.
 const ITEMS: [(&str, i64); 3] = [("a", 1), ("b", 1), ("c", 2)];
 const CRONTAB: &str = "* * * * * a ?fill=1d\n* * * * * b ?fill=1d\n*/2 * * * * c ?fill=1d";
 
-/// Where the process finds its connection string.
+/// The variable that contains the connection string of the process.
 const CHILD: &str = "ATTA_CRON_CHILD";
 
 #[test]
@@ -27,7 +27,7 @@ fn worker_process() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let worker = loop {
-            // By a fast clock a connection can take too long on a busy machine.
+            // With a fast clock, connecting can time out on a busy machine.
             if let Ok(worker) = options(&url).init().await {
                 break worker;
             }
@@ -38,25 +38,26 @@ fn worker_process() {
 
 fn options(url: &str) -> WorkerOptions {
     let hour = Duration::from_secs(3600);
-    // Its timers run fast too, and are not what this is about. Cron follows its clock, not the database's.
+    // The timers of the process run fast too, and are not the subject of this test. Cron uses the clock of the process,
+    // not the database's.
     let options =
         WorkerOptions::default().clock(Clock::system()).poll_interval(hour).recovery_threshold(hour);
     let options = options.database_url(url).max_pg_conn(4).define_raw_job("other", other);
     options.with_cron(CRONTAB).unwrap()
 }
 
-/// So that the jobs of cron stay where they are.
+/// The only task, so that the jobs of cron stay in the table.
 async fn other(_: WorkerContext) {}
 
 fn spawn(db: &Database, clock: &FastClock, name: &str) -> Process {
     let mut command = Process::command_of_this_test("cron::killed::worker_process");
-    // Ten seconds of a fast clock are few for a connection on a busy machine.
+    // Ten seconds of a fast clock are too short for a connection on a busy machine.
     let url = format!("{}?connect_timeout=3600&application_name={name}", db.url());
     clock.give_to(command.env(CHILD, url));
     Process::start(&mut command)
 }
 
-/// An add takes a while, so that there is a middle to be killed in.
+/// Makes an add take a while, so that the process can be killed during it.
 async fn slow_down(client: &Client) {
     let sql = "create function public.linger() returns trigger language plpgsql as $$
         begin
@@ -102,7 +103,7 @@ async fn killed_in_the_middle_of_fifty_ticks_none_is_lost_and_none_comes_twice()
     let clock = FastClock::new(START, SPEED);
     let mut process = spawn(&db, &clock, "first");
     for kill in 0..KILLS {
-        // Now there is nobody between two of them, now both are there at once.
+        // Alternates between no running process and two at once.
         let heir = (kill % 2 == 1).then(|| spawn(&db, &clock, &format!("heir{kill}")));
         if heir.is_some() {
             wait_for("the heir", || async {
@@ -117,7 +118,7 @@ async fn killed_in_the_middle_of_fifty_ticks_none_is_lost_and_none_comes_twice()
         process = heir.unwrap_or_else(|| spawn(&db, &clock, "next"));
     }
 
-    // Whatever was under way is over when the last one has come as far as the clock.
+    // When the last process has caught up with the clock, everything that was under way is over.
     let present = i64::try_from(clock.now() / 60).unwrap();
     wait_for("the present", || async { last_minute(&client).await.filter(|minute| *minute >= present) })
         .await;

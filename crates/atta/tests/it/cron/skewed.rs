@@ -6,7 +6,7 @@ use testkit::{Database, Process, SetClock, wait_for};
 
 use super::{Running, at, clock_at, items, know};
 
-/// Where the process finds its connection string.
+/// The variable that contains the connection string of the process.
 const CHILD: &str = "ATTA_CRON_SKEWED_CHILD";
 
 #[test]
@@ -17,16 +17,17 @@ fn worker_process() {
     runtime.block_on(async {
         let options =
             WorkerOptions::default().database_url(url).max_pg_conn(4).define_raw_job("other", other);
-        // The time of jobs may be this machine's; that of cron is not.
+        // Jobs may use the time of this machine; cron does not.
         let options = options.use_local_time(true).with_cron("* * * * * a ?fill=5m").unwrap();
         options.init().await.unwrap().run().await.unwrap();
     });
 }
 
-/// So that the jobs of cron stay where they are.
+/// The only task, so that the jobs of cron stay in the table.
 async fn other(_: WorkerContext) {}
 
-/// The item is known for ten minutes, so that its start has something to make up for: no test waits for a minute.
+/// The item has been known for ten minutes, so that its start has ticks to backfill, and the test need not wait for a
+/// minute.
 #[tokio::test]
 async fn a_machine_whose_clock_is_a_day_off_schedules_by_the_clock_of_the_database() {
     for (name, seconds) in [("ahead", 86_400), ("behind", -86_400)] {
@@ -52,7 +53,7 @@ async fn a_machine_whose_clock_is_a_day_off_schedules_by_the_clock_of_the_databa
     }
 }
 
-/// An older version, or another tool, may have moved it there.
+/// An older version, or another tool, may have set that time.
 #[tokio::test]
 async fn an_item_that_was_scheduled_ahead_of_time_is_reported() {
     let db = Database::migrated().await;

@@ -1,5 +1,5 @@
-//! Releases that can't be written at once: rows that others keep locked, statements that the database refuses or that take
-//! long, claims that were lost. Each delays its own job and nothing else.
+//! Releases that can't be written at once: rows that other transactions have locked, statements that the database
+//! rejects or that take long, claims that were lost. Each may delay only its own job.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ impl Fixture {
         .await;
     }
 
-    /// Jobs of other queues and jobs without a queue start, and are released.
+    /// Checks that jobs of other queues and jobs without a queue start and are released.
     async fn works(&mut self) {
         for n in 0..6 {
             let queue = format!("other {}", n % 3);
@@ -81,7 +81,7 @@ fn in_queue(name: &str) -> JobSpecBuilder {
     JobSpecBuilder::new().queue_name(name)
 }
 
-/// The usual debounce, in two transactions that are left open.
+/// Debouncing by key, in two transactions that stay open.
 #[tokio::test]
 async fn transactions_that_re_add_running_jobs_delay_only_their_releases() {
     let mut it = Fixture::start(|options| options).await;
@@ -96,7 +96,7 @@ async fn transactions_that_re_add_running_jobs_delay_only_their_releases() {
     it.gate.add_permits(2);
     it.works().await;
     it.counted("the first two to be locked still", LOCKED_QUEUES, 2).await;
-    // For the jobs that the transactions add.
+    // One permit for each job that the transactions add.
     it.gate.add_permits(2);
     for transaction in transactions {
         transaction.batch_execute("commit").await.unwrap();
@@ -106,7 +106,7 @@ async fn transactions_that_re_add_running_jobs_delay_only_their_releases() {
     it.worker.stop().await.unwrap();
 }
 
-/// Many jobs are completed by a statement that does not lock them first.
+/// Many jobs are completed by one statement that does not lock them first.
 #[tokio::test]
 async fn one_locked_job_delays_no_other_of_many_that_are_completed_together() {
     let mut it = Fixture::start(|options| options.claims(Claims::Durable).concurrency(200)).await;
@@ -128,7 +128,7 @@ async fn one_locked_job_delays_no_other_of_many_that_are_completed_together() {
     it.worker.stop().await.unwrap();
 }
 
-/// A transaction that keeps only the row of a queue.
+/// A transaction that locks only the row of a queue.
 #[tokio::test]
 async fn a_locked_queue_row_delays_only_the_releases_of_its_jobs() {
     let mut it = Fixture::start(|options| options).await;
@@ -174,7 +174,7 @@ const SLOW: &str = "create function public.slow() returns trigger language plpgs
     end $$;
     create trigger slow before delete on graphile_worker._private_jobs for each row execute function public.slow()";
 
-/// The others are done while it sleeps.
+/// The other jobs are completed while this release sleeps.
 #[tokio::test]
 async fn a_release_that_takes_ten_seconds_delays_only_its_own_job() {
     let mut it = Fixture::start(|options| options).await;
@@ -228,7 +228,7 @@ async fn a_running_job_whose_attempts_are_edited_is_released() {
 const UNLOCK: &str =
     "update graphile_worker._private_jobs set locked_by = null, locked_at = null where id = $1";
 
-/// Its row says that it is free, so it runs again.
+/// The row of the job shows that it is free, so it runs again.
 #[tokio::test]
 async fn a_running_job_that_is_unlocked_leaves_its_queue_free() {
     let mut it = Fixture::start(|options| options).await;
@@ -262,7 +262,7 @@ async fn a_shutdown_frees_the_queues_of_lost_claims() {
     }
 }
 
-/// What can't be released is left to the recovery.
+/// A job that can't be released is left to recovery.
 #[tokio::test]
 async fn a_shutdown_does_not_wait_long_for_a_job_that_cannot_be_released() {
     let at_once = |options: WorkerOptions| {
@@ -281,7 +281,7 @@ async fn a_shutdown_does_not_wait_long_for_a_job_that_cannot_be_released() {
     assert_eq!(client.query_one(registered, &[]).await.unwrap().get::<_, i64>(0), 1, "others will find it");
 }
 
-/// Three transactions that hold jobs are busy with their end for ten seconds.
+/// The commits of three held batches take ten seconds each.
 #[tokio::test]
 async fn jobs_start_while_all_held_batches_take_long_to_commit() {
     let mut it = Fixture::start(|options| options).await;
@@ -298,7 +298,8 @@ async fn jobs_start_while_all_held_batches_take_long_to_commit() {
     it.worker.stop().await.unwrap();
 }
 
-/// Each statement that ends claims of jobs that were run. Those of failures and returns have more parameters than these three.
+/// The statements that end durable claims of jobs that were run. Those for failures and returned jobs have more
+/// parameters than these.
 const RELEASES: &[(&str, &str)] = &[
     ("complete_claimed", include_str!("../../../sql/queries/complete_claimed.sql")),
     ("complete_many_claimed", include_str!("../../../sql/queries/complete_many_claimed.sql")),
@@ -307,7 +308,7 @@ const RELEASES: &[(&str, &str)] = &[
     ("return_claimed", include_str!("../../../sql/queries/return_claimed.sql")),
 ];
 
-/// Waits while somebody holds the advisory lock 1, and then returns its argument.
+/// Waits while another session holds the advisory lock 1, and then returns its argument.
 const AT_GATE: &str = "create function public.at_gate(worker text) returns text as $$
     begin
         perform pg_advisory_lock_shared(1);
@@ -327,7 +328,7 @@ async fn a_job_whose_row_changes_during_its_release_is_still_the_workers() {
                      where key = $1 returning id, locked_at::text";
         let claimed = client.query_one(claim, &[name]).await.unwrap();
         let (id, locked_at): (i64, String) = (claimed.get(0), claimed.get(1));
-        // The statement has its snapshot, and has not come to the row yet.
+        // The statement has taken its snapshot, but has not reached the row yet.
         let sql = sql
             .replace("{schema}", "graphile_worker")
             .replace("$1::text", "public.at_gate('w')")

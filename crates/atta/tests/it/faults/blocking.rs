@@ -1,4 +1,4 @@
-//! Code of the application's that does not let go: handlers that block their threads, and runs that are dropped half-way.
+//! Application code that blocks: handlers that block their threads, and futures of `run` that are dropped half-way.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 use super::support::{JOBS, LOCKED_JOBS, LOCKED_QUEUES, Ledger, Setup};
 use crate::worker::support::{Reports, options};
 
-/// The loop, the claims and the heartbeats have a thread of their own: handlers that take all threads of the runtime for
-/// three times the recovery threshold keep their jobs, and nobody else runs them.
+/// The loop, the claims and the heartbeats run in a separate thread. Handlers that block all threads of the runtime for
+/// three times the recovery threshold keep their jobs, and no other worker runs these.
 #[tokio::test]
 async fn handlers_that_block_all_threads_keep_their_jobs() {
     let db = Database::migrated().await;
@@ -35,8 +35,8 @@ async fn handlers_that_block_all_threads_keep_their_jobs() {
     }
 }
 
-/// `tokio::select!` with a signal drops the future of the run. No other worker is there to recover anything, and the
-/// threshold is an hour.
+/// `tokio::select!` with a signal drops the future of `run`. No other worker exists that could recover the jobs, and
+/// the threshold is an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_is_dropped_returns_its_jobs_and_stops_its_heartbeats() {
     let db = Database::migrated().await;

@@ -1,4 +1,4 @@
-//! Connections are lost: by an administrator, by the network, in the middle of a statement.
+//! Connections are lost: ended by an administrator, by the network, or in the middle of a statement.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ fn listens(event: &WorkerEvent) -> Option<()> {
     matches!(event, WorkerEvent::ListenStarted).then_some(())
 }
 
-/// Until then a worker is busy with its own start. Without LISTEN nothing tells.
+/// Before that, the worker is busy with its own start. Without LISTEN there is no event for it.
 async fn has_started(events: &mut WorkerEvents) {
     if testkit::can_listen() {
         event(events, listens).await;
     }
 }
 
-/// Adds so many jobs on a connection of the test's own, which nobody terminates.
+/// Adds `count` jobs on a connection of the test, which no fault affects.
 async fn add(client: &mut Client, utils: &WorkerUtils, count: usize) -> Vec<i64> {
     let jobs: Vec<RawJobSpec> = (0..count)
         .map(|n| {
@@ -80,7 +80,7 @@ async fn a_lost_listen_comes_back_and_nothing_added_meanwhile_is_missed() {
     let mut reports = Reports::new();
     let rarely = Duration::from_secs(3600);
     let options = options(&db).poll_interval(rarely).recovery_threshold(6 * rarely);
-    let options = options.define_raw_job("heard", reports.task(|_| async {}));
+    let options = options.define_raw_job("notified", reports.task(|_| async {}));
     let mut events = options.subscribe();
     let worker = Running::start(options).await;
     event(&mut events, listens).await;
@@ -88,7 +88,7 @@ async fn a_lost_listen_comes_back_and_nothing_added_meanwhile_is_missed() {
         let sql = "select count(pg_terminate_backend(pid)) from pg_stat_activity
                    where datname = current_database() and query ilike 'listen %'";
         assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 1);
-        let sql = "select (graphile_worker.add_job('heard')).id";
+        let sql = "select (graphile_worker.add_job('notified')).id";
         let in_the_gap: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
         assert_eq!(reports.next().await.id(), in_the_gap);
         event(&mut events, listens).await;
@@ -98,7 +98,7 @@ async fn a_lost_listen_comes_back_and_nothing_added_meanwhile_is_missed() {
     worker.stop().await.unwrap();
 }
 
-/// The server has marked the jobs as ours, and its answer is lost: they must not stay locked by a living worker.
+/// The server has locked the jobs for the worker, and its reply is lost: they must not stay locked by a living worker.
 #[tokio::test]
 async fn jobs_of_a_claim_whose_answer_was_lost_run_all_the_same() {
     let db = Database::migrated().await;
@@ -122,7 +122,7 @@ async fn jobs_of_a_claim_whose_answer_was_lost_run_all_the_same() {
     worker.stop().await.unwrap();
 }
 
-/// The first claim takes three seconds, from when it has locked the job to when it is written.
+/// The first claim takes three seconds between locking the job and writing the claim.
 const NAPS: &str = "create sequence public.naps;
     create function public.nap() returns trigger language plpgsql as $$
     begin
@@ -137,7 +137,8 @@ const NAPS: &str = "create sequence public.naps;
 const NAPPING: &str =
     "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
 
-/// A worker whose connections are cut while the server is at its first claim, which goes on; and its job, which reports.
+/// A worker whose connections are cut while the server executes its first claim, which continues. Its job reports its
+/// runs.
 async fn with_a_claim_that_is_lost(
     db: &Database,
     client: &Client,
@@ -167,9 +168,9 @@ async fn counted(client: &Client, what: &str, sql: &str, wanted: i64) {
     .await;
 }
 
-/// What the server marks as ours after we have looked for it must not stay so either.
+/// A claim may take effect after the worker has searched for its jobs. These jobs must not stay locked either.
 #[tokio::test]
-async fn a_lost_claim_that_is_written_late_is_given_back() {
+async fn a_lost_claim_that_is_written_late_is_returned() {
     let db = Database::migrated().await;
     let (client, mut reports) = (db.client().await, Reports::new());
     let (worker, job_id, _proxy) = with_a_claim_that_is_lost(&db, &client, &reports).await;
@@ -181,7 +182,7 @@ async fn a_lost_claim_that_is_written_late_is_given_back() {
     worker.stop().await.unwrap();
 }
 
-/// The same, and the worker ends before it can look again: others look for it.
+/// The same, but the worker ends before it can search again: other workers find the job.
 #[tokio::test]
 async fn a_lost_claim_that_is_written_after_the_end_of_its_worker_is_found_by_others() {
     let db = Database::migrated().await;
@@ -199,7 +200,8 @@ async fn a_lost_claim_that_is_written_after_the_end_of_its_worker_is_found_by_ot
     other.stop().await.unwrap();
 }
 
-/// The failure is written and the answer is lost: the second try finds the job no longer ours, by our own doing.
+/// The failure is written and the reply is lost. When the worker repeats the release, it finds that the job is no
+/// longer its own, which is its own doing.
 #[tokio::test]
 async fn a_release_whose_answer_was_lost_counts_once() {
     let db = Database::migrated().await;
@@ -229,8 +231,8 @@ async fn a_release_whose_answer_was_lost_counts_once() {
     );
 }
 
-/// A held job whose connection is lost is free for a moment, and then a durable claim of the same worker may take it. That is
-/// no reason to run it again.
+/// A held job whose connection was lost is free for a moment, and a durable claim of the same worker may take it. The
+/// worker must not run it again.
 #[tokio::test]
 async fn a_claim_of_its_own_after_a_lost_connection_is_not_taken_for_another_workers() {
     let db = Database::migrated().await;
@@ -250,7 +252,7 @@ async fn a_claim_of_its_own_after_a_lost_connection_is_not_taken_for_another_wor
     let id = direct.add_raw_job("gated", json!({}), JobSpec::default()).await.unwrap().id();
     reports.next().await;
     proxy.cut_all();
-    // Waits until the server has noticed. If the worker was quicker, it changes nothing.
+    // Waits until the server has noticed the loss. If the worker was faster, the statement changes nothing.
     let claim =
         "update graphile_worker._private_jobs set locked_by = $2, locked_at = now(), attempts = attempts + 1
                  where id = $1 and locked_by is null";

@@ -1,4 +1,4 @@
-//! Shutdowns: no new jobs, no locks left, no waiting for ever.
+//! Shutdowns start no new jobs, leave no locks, and never wait forever.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ async fn add_many(utils: &WorkerUtils, count: usize) {
     utils.add_raw_jobs(&vec![job; count]).await.expect("jobs are added");
 }
 
-/// How many jobs began after the shutdown had begun.
+/// How many jobs started after the shutdown had begun.
 fn started_late(mut events: WorkerEvents) -> usize {
     let mut is_ending = false;
     let mut late = 0;
@@ -31,7 +31,7 @@ fn started_late(mut events: WorkerEvents) -> usize {
     late
 }
 
-/// Those that a slot takes in the very moment of the request are as good as begun before it: at most one a slot.
+/// A slot may take a job at the very moment of the request: at most one per slot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_starts_no_new_jobs_and_leaves_no_lock() {
     const SLOTS: usize = 4;
@@ -55,11 +55,11 @@ async fn a_shutdown_starts_no_new_jobs_and_leaves_no_lock() {
         assert_eq!(ledger.count(LOCKED_JOBS).await, 0);
     }
     let attempted = "select count(*) from graphile_worker._private_jobs where attempts <> 0";
-    assert_eq!(ledger.count(attempted).await, 0, "what was given back has its attempt back");
+    assert_eq!(ledger.count(attempted).await, 0, "returned jobs have their attempts restored");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_abort_starts_no_new_jobs_and_gives_back_what_runs() {
+async fn an_abort_starts_no_new_jobs_and_returns_running_jobs() {
     const SLOTS: usize = 2;
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
@@ -85,8 +85,8 @@ async fn an_abort_starts_no_new_jobs_and_gives_back_what_runs() {
     assert_eq!(ledger.count(untouched).await, 30);
 }
 
-/// The row of a job stays locked by another transaction, so it can't be released. The worker ends and stays registered, so
-/// that others recover the job.
+/// Another transaction has locked the row of a job, so the job can't be released. The worker ends and stays registered,
+/// so that others recover the job.
 #[tokio::test]
 async fn a_shutdown_does_not_wait_for_ever_for_a_row_that_somebody_else_holds() {
     let db = Database::migrated().await;
@@ -117,7 +117,7 @@ async fn a_shutdown_does_not_wait_for_ever_for_a_row_that_somebody_else_holds() 
     next.stop().await.unwrap();
 }
 
-/// A task that blocks its thread can't be dropped; its job is given back over its head.
+/// A task that blocks its thread can't be dropped; its job is returned while it is still running.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_does_not_wait_for_ever_for_a_task_that_never_yields() {
     let db = Database::migrated().await;
@@ -128,7 +128,7 @@ async fn a_shutdown_does_not_wait_for_ever_for_a_task_that_never_yields() {
     let task = reports.task(move |_| {
         let blocked = blocked.clone();
         async move {
-            // Ends with an error when the test lets go of the other end.
+            // Returns an error when the test drops the other end.
             let _ = blocked.lock().map(|blocked| blocked.recv());
         }
     });

@@ -1,4 +1,4 @@
-//! The primary is lost, and its standby takes over while work is going on.
+//! The primary is lost, and its standby takes over while jobs are added and run.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -13,7 +13,7 @@ use testkit::{Cluster, wait_for};
 use super::support::{LOCKED_JOBS, LOCKED_QUEUES, Tally};
 use crate::worker::support::Running;
 
-/// A primary, and a standby without which it acknowledges nothing.
+/// A primary, and a synchronous standby.
 struct Pair {
     primary: Cluster,
     standby: Cluster,
@@ -27,7 +27,7 @@ impl Pair {
         Pair { primary, standby }
     }
 
-    /// Both, in the order in which they are asked.
+    /// Both servers, in the order in which they are tried.
     fn url(&self) -> String {
         format!(
             "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs=read-write",
@@ -37,7 +37,7 @@ impl Pair {
     }
 }
 
-/// Waits until the standby streams, and from then on nothing is acknowledged that it does not have.
+/// Waits until the standby streams. From then on, nothing is acknowledged before the standby has it.
 async fn make_synchronous(utils: &WorkerUtils) {
     let client = utils.pool().get().await.unwrap();
     client.batch_execute("alter system set synchronous_standby_names = 'standby'").await.unwrap();
@@ -49,15 +49,15 @@ async fn make_synchronous(utils: &WorkerUtils) {
     .await;
 }
 
-/// Adds jobs, one in four to a queue, until told to stop.
+/// Adds jobs until it is stopped, one in four to a queue.
 #[derive(Clone, Default)]
-struct Adder {
+struct Producer {
     is_over: Arc<AtomicBool>,
-    /// The ids of those that were acknowledged.
+    /// The ids of acknowledged jobs.
     added: Arc<Mutex<Vec<i64>>>,
 }
 
-impl Adder {
+impl Producer {
     async fn add_under_load(self, utils: WorkerUtils) {
         for n in 0.. {
             if self.is_over.load(Ordering::Relaxed) {
@@ -65,7 +65,7 @@ impl Adder {
             }
             let queued = JobSpecBuilder::new().queue_name("line").build();
             let spec = if n % 4 == 0 { queued } else { JobSpec::default() };
-            // No answer, no promise.
+            // An add without a reply promises nothing.
             if let Ok(job) = utils.add_raw_job("load", json!({ "n": n }), spec).await {
                 self.added.lock().unwrap().push(job.id());
             }
@@ -82,12 +82,12 @@ impl Adder {
     }
 }
 
-/// What a worker ran, and of which jobs it said that their end is written.
+/// The jobs that a worker ran, and those whose release it reported as written.
 #[derive(Clone, Default)]
 struct Seen {
     runs: Tally,
     completed: Arc<Mutex<HashSet<i64>>>,
-    /// Those that ran after that.
+    /// Jobs that ran again after their release was written.
     undone: Arc<Mutex<Vec<i64>>>,
 }
 
@@ -109,7 +109,7 @@ impl Seen {
     }
 }
 
-/// A worker whose jobs take milliseconds, but for `long` ones, which last until `is_over`.
+/// A worker whose jobs take milliseconds, except for `long` ones, which last until `is_over`.
 fn options(url: &str, seen: &Seen, is_over: &Arc<AtomicBool>) -> WorkerOptions {
     let (noted, noted_long, is_over) = (seen.clone(), seen.clone(), is_over.clone());
     WorkerOptions::default()
@@ -131,7 +131,7 @@ fn options(url: &str, seen: &Seen, is_over: &Arc<AtomicBool>) -> WorkerOptions {
         })
 }
 
-/// None while there is no server.
+/// Returns none while no server is reachable.
 async fn count(utils: &WorkerUtils, sql: &str) -> Option<i64> {
     Some(utils.pool().get().await.ok()?.query_one(sql, &[]).await.ok()?.get(0))
 }
@@ -148,8 +148,8 @@ async fn work_goes_on_at_the_promoted_standby_and_nothing_acknowledged_is_lost()
     utils.migrate().await.unwrap();
     make_synchronous(&utils).await;
 
-    let (adder, seen) = (Adder::default(), Seen::default());
-    let worker = options(&pair.url(), &seen, &adder.is_over).init().await.unwrap();
+    let (producer, seen) = (Producer::default(), Seen::default());
+    let worker = options(&pair.url(), &seen, &producer.is_over).init().await.unwrap();
     let listening = tokio::spawn(seen.clone().note_completed(worker.events()));
     let worker = Running::with(worker);
     let long = utils.add_raw_job("long", json!({}), JobSpec::default()).await.unwrap();
@@ -157,27 +157,27 @@ async fn work_goes_on_at_the_promoted_standby_and_nothing_acknowledged_is_lost()
         (count(&utils, LOCKED_JOBS).await? == 1).then_some(())
     })
     .await;
-    let adding = tokio::spawn(adder.clone().add_under_load(utils.clone()));
+    let adding = tokio::spawn(producer.clone().add_under_load(utils.clone()));
     wait_for("jobs to run on the primary", || async { (seen.runs.jobs() > 200).then_some(()) }).await;
 
     on(&pair, |pair| pair.primary.kill()).await;
-    let (before, start) = (adder.count(), Instant::now());
+    let (before, start) = (producer.count(), Instant::now());
     on(&pair, |pair| pair.standby.promote()).await;
     let promotion = start.elapsed();
     wait_for("a job of after the promotion to run", || async {
-        // An answer may still have been on its way when the others were counted.
-        let first = adder.get(before + 4)?;
+        // A reply may still have been on its way when the others were counted.
+        let first = producer.get(before + 4)?;
         (!seen.runs.attempts_of(first).is_empty()).then_some(())
     })
     .await;
     let pause = start.elapsed().saturating_sub(promotion);
-    wait_for("more jobs to run", || async { (adder.count() > before + 300).then_some(()) }).await;
-    adder.is_over.store(true, Ordering::Relaxed);
+    wait_for("more jobs to run", || async { (producer.count() > before + 300).then_some(()) }).await;
+    producer.is_over.store(true, Ordering::Relaxed);
     adding.await.unwrap();
     wait_for("all jobs to be done", || async { (utils.count_jobs().await.ok()?.total() == 0).then_some(()) })
         .await;
 
-    let added = adder.added.lock().unwrap().clone();
+    let added = producer.added.lock().unwrap().clone();
     let lost: Vec<&i64> = added.iter().filter(|id| seen.runs.attempts_of(**id).is_empty()).collect();
     println!(
         "failover: promoted in {promotion:.1?}, work went on within {pause:.1?} of that; {} adds acknowledged, {before} \

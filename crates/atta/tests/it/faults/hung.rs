@@ -1,4 +1,4 @@
-//! Code of the application's that hangs: functions for forbidden flags, and hooks. The worker goes on.
+//! Application code that hangs, in functions for forbidden flags and in hooks. The worker continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use super::support::{JOBS, Ledger, event};
 use crate::worker::support::{Reports, Running, options};
 
-/// A function that forbids "red", and hangs while it is told to.
+/// A function that forbids the flag "red", and hangs while the test wants it to.
 #[derive(Clone, Default)]
 struct Flags {
     hangs: Arc<AtomicBool>,
@@ -86,7 +86,7 @@ async fn nothing_is_claimed_before_the_flags_function_has_returned_once() {
     worker.stop().await.unwrap();
 }
 
-/// Counts jobs, and hangs for those that say so, or for all until the gate opens.
+/// Counts jobs. Hangs for jobs whose payload requires it, or for all jobs until the gate opens.
 #[derive(Clone)]
 struct Slow {
     called: Arc<AtomicUsize>,
@@ -107,7 +107,7 @@ impl Hooks for Slow {
     }
 }
 
-/// More of them hang than hooks run at a time.
+/// More hooks hang than may run at a time.
 #[tokio::test]
 async fn hooks_that_hang_are_abandoned_and_delay_no_job() {
     let db = Database::migrated().await;

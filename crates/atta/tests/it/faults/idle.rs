@@ -1,4 +1,4 @@
-//! What a worker costs when there is nothing to do.
+//! What an idle worker costs.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::worker::support::{Running, options};
 #[tokio::test]
 async fn an_idle_worker_asks_once_every_poll_interval() {
     const LOOKS: u64 = 20;
-    // Stale locks are swept once in a while, by a statement that is prepared first.
+    // Stale locks are removed at intervals, by a statement that is prepared first.
     const SWEEP: u64 = 3;
     let db = Database::migrated().await;
     let (proxy, url) = Proxy::before(&db.url());
@@ -21,7 +21,7 @@ async fn an_idle_worker_asks_once_every_poll_interval() {
     let mut events = options.subscribe();
     let worker = Running::start(options).await;
     while testkit::can_listen() && !matches!(events.next().await.unwrap(), WorkerEvent::ListenStarted) {}
-    // What the start costs: connections, statements to prepare, a look after the first LISTEN.
+    // The cost of the start: connections, prepared statements, a poll after the first LISTEN.
     let start = Instant::now();
     wait_for("the start to be over", || async { (start.elapsed() > 3 * poll).then_some(()) }).await;
     let (start, before) = (Instant::now(), proxy.round_trips());
@@ -44,6 +44,6 @@ async fn an_idle_worker_needs_little_memory() {
     ledger.counted("the worker to be idle", JOBS, 0).await;
     let Some(memory) = worker.memory() else { return };
     println!("an idle worker has {} kB of memory", memory / 1024);
-    // Of a build with debug assertions and without optimisation, test harness included.
+    // For a debug build, including the test harness.
     assert!(memory < 40 << 20, "{memory} bytes");
 }

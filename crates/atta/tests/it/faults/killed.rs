@@ -25,7 +25,7 @@ impl Fleet {
         Fleet { ledger, utils, doomed: setup.spawn(), setup }
     }
 
-    /// A job that never ends in the doomed process.
+    /// A job that never ends in the process that will be killed.
     async fn add_hanging(&self, spec: impl Into<JobSpec>) -> i64 {
         let only_here = json!({ "only_in": std::process::id() });
         self.utils.add_raw_job("work", only_here, spec).await.expect("jobs are added").id()
@@ -36,10 +36,10 @@ impl Fleet {
     }
 }
 
-/// A statement of a worker that is buried already came through late, or it rose for a moment and claimed. And who has buried
-/// it is dead as well, so that nobody knows that it is to be looked after.
+/// A statement of a worker that was declared dead arrives late, or the worker resumed for a moment and claimed a job.
+/// The worker that declared it dead is dead as well, so no worker knows that there is something to recover.
 #[tokio::test]
-async fn what_a_worker_locked_after_its_burial_is_freed_by_who_comes_next() {
+async fn jobs_locked_after_the_worker_was_declared_dead_are_freed_by_the_next_worker() {
     let db = Database::migrated().await;
     let (setup, ledger, id) = orphan(&db).await;
     let worker = Running::start(setup.options()).await;
@@ -47,9 +47,9 @@ async fn what_a_worker_locked_after_its_burial_is_freed_by_who_comes_next() {
     worker.stop().await.unwrap();
 }
 
-/// Others die all the time, and each burial is followed by a look of its own.
+/// Other workers die all the time, and each declaration is followed by its own recovery.
 #[tokio::test]
-async fn what_a_worker_locked_after_its_burial_is_freed_however_many_others_die() {
+async fn jobs_locked_after_the_worker_was_declared_dead_are_freed_however_many_others_die() {
     let db = Database::migrated().await;
     let (setup, ledger, id) = orphan(&db).await;
     let client = db.client().await;
@@ -68,7 +68,7 @@ async fn what_a_worker_locked_after_its_burial_is_freed_however_many_others_die(
     worker.stop().await.unwrap();
 }
 
-/// A job in a queue, both locked by a worker that was buried.
+/// A job in a queue, both locked by a worker that was declared dead.
 async fn orphan(db: &Database) -> (Setup, Ledger, i64) {
     let setup = Setup { threshold: Duration::from_secs(1), ..Setup::new(db) };
     let ledger = Ledger::make(db).await;
@@ -162,7 +162,7 @@ async fn with_default_options_jobs_of_a_killed_worker_run_again_within_35_second
     heir.stop().await.unwrap();
 }
 
-/// Crashes are counted apart from attempts: here there are more of them than attempts, and they end the job all the same.
+/// Crashes are counted separately from attempts: the job permanently fails although it has attempts left.
 #[tokio::test]
 async fn a_job_that_kills_its_worker_every_time_ends_as_permanently_failed() {
     let db = Database::migrated().await;
@@ -193,7 +193,7 @@ async fn a_job_that_kills_its_worker_every_time_ends_as_permanently_failed() {
     assert_eq!(fleet.ledger.count("select count(*) from graphile_worker._atta_crashes").await, 0);
 }
 
-/// Deploys that kill workers do not retire a job that never failed.
+/// Deployments that kill workers must not fail a job that never failed itself.
 #[tokio::test]
 async fn kills_cost_a_job_none_of_its_attempts() {
     let db = Database::migrated().await;

@@ -1,4 +1,4 @@
-//! Liveness: jobs are due, a slot is free, and nothing may keep them from starting; and a worker that can do nothing is idle.
+//! Liveness: if a job is due and a slot is free, the job starts; and a worker that can do nothing is idle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,8 +19,8 @@ fn spec() -> JobSpecBuilder {
     JobSpecBuilder::new()
 }
 
-/// Picks from a position leave a pick from the start owed. If all tasks become slow meanwhile, there are no levels, and it
-/// is owed for ever.
+/// Picks that begin at a position require a later pick from the start. If all tasks become slow meanwhile, there are no
+/// levels, and that pick must not be awaited forever.
 #[tokio::test]
 async fn run_once_ends_after_its_only_task_became_slow() {
     for slots in [1, 2, 4] {
@@ -68,7 +68,8 @@ async fn run_once_ends_after_its_only_task_became_slow_later() {
     assert!(ended.is_ok(), "run_once does not end, {left} jobs are left");
 }
 
-/// With one slot, a queued job that starts shuts the list until its end. Its end is not noticed if the job was claimed again.
+/// With one slot, a queued job that starts closes the list until it ends. If the job was claimed again, its end must
+/// still be noticed.
 #[tokio::test]
 async fn one_slot_goes_on_after_its_queued_job_was_unlocked_and_claimed_again() {
     let db = Database::migrated().await;
@@ -113,7 +114,7 @@ async fn jobs_start_under_adds(claims: Claims, round_trips: [u64; 3]) {
     }
 }
 
-/// Each notification makes the answer of the claim that is under way worthless.
+/// Each notification makes the result of the claim that is under way outdated.
 async fn drain_under_adds(claims: Claims, rtt: Duration) -> (usize, usize, Duration) {
     let db = Database::migrated().await;
     let (proxy, url) = Proxy::before(&db.direct_url());
@@ -130,10 +131,10 @@ async fn drain_under_adds(claims: Claims, rtt: Duration) -> (usize, usize, Durat
     proxy.delay(rtt / 2);
     let stop = Arc::new(AtomicUsize::new(0));
     let added = Arc::new(AtomicUsize::new(0));
-    let mut adders = Vec::new();
+    let mut producers = Vec::new();
     for _ in 0..2 {
         let (client, stop, added) = (db.client().await, stop.clone(), added.clone());
-        adders.push(tokio::spawn(async move {
+        producers.push(tokio::spawn(async move {
             let mut pace = tokio::time::interval(Duration::from_millis(4));
             while stop.load(Ordering::Relaxed) == 0 {
                 pace.tick().await;
@@ -154,8 +155,8 @@ async fn drain_under_adds(claims: Claims, rtt: Duration) -> (usize, usize, Durat
     }
     let (ran, added) = (count.load(Ordering::Relaxed), added.load(Ordering::Relaxed));
     stop.store(1, Ordering::Relaxed);
-    for adder in adders {
-        adder.await.unwrap();
+    for producer in producers {
+        producer.await.unwrap();
     }
     worker.handle.abort();
     (ran, added, longest)
@@ -216,7 +217,8 @@ async fn the_order_is_exact_with_many_levels() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// A settlement that takes long lets go of jobs that were not begun. Until then nothing that is less urgent starts.
+/// A slow commit of a batch delays the jobs of the batch that were not started. Until they are free, no less urgent job
+/// may start.
 #[tokio::test]
 async fn a_slow_settlement_delays_only_its_own_jobs() {
     let db = Database::migrated().await;
@@ -249,7 +251,7 @@ async fn a_slow_settlement_delays_only_its_own_jobs() {
         .define_raw_job("mixed", task)
         .define_raw_job("other", reports.task(|_| async {}));
     let worker = Running::start(options).await;
-    // Until batches are large, and the task is quick.
+    // Runs enough jobs that batches are large and the task counts as quick.
     for _ in 0..3 {
         client
             .batch_execute("select graphile_worker.add_job('mixed', '{}') from generate_series(1, 500)")
@@ -258,7 +260,7 @@ async fn a_slow_settlement_delays_only_its_own_jobs() {
         wait_until_empty(&worker.utils).await;
     }
     while reports.begun().is_some() {}
-    // One batch: a job whose deletion is slow, two that run beyond the budget, and jobs that are not begun.
+    // One batch: a job whose deletion is slow, two jobs that run beyond the budget, and jobs that are not started.
     client
         .batch_execute(
             r#"do $$ begin
@@ -289,7 +291,7 @@ async fn a_slow_settlement_delays_only_its_own_jobs() {
     assert!(times.iter().all(|(_, time)| *time < Duration::from_secs(4)), "{times:?}");
 }
 
-/// One slot and a batch delay: jobs of different queues.
+/// One slot and a batch delay, with jobs of different queues.
 #[tokio::test]
 async fn one_slot_with_a_batch_delay_starts_jobs_of_other_queues() {
     let db = Database::migrated().await;
@@ -315,7 +317,7 @@ async fn one_slot_with_a_batch_delay_starts_jobs_of_other_queues() {
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
 }
 
-/// Waits until jobs are held: not before the first poll.
+/// Waits until jobs are held, which happens only after the first poll.
 async fn until_held(utils: &WorkerUtils, reports: &mut Reports) {
     loop {
         utils.add_raw_job("quick", json!({}), spec()).await.unwrap();
@@ -352,8 +354,8 @@ async fn held_claims_go_on_while_jobs_are_added_quickly() {
     jobs_start_under_adds(Claims::Held, [2, 10, 30]).await;
 }
 
-/// A lost reply to a claim is cleared up when no lane is away. Held jobs whose connection was lost are claimed anew by a
-/// lane that waits for a row that another transaction keeps locked.
+/// A lost reply to a claim is resolved when no lane is busy. Held jobs whose connection was lost are claimed again by a
+/// lane that waits for a row that another transaction has locked.
 #[tokio::test]
 async fn a_lost_claim_is_cleared_up_while_a_lost_job_is_blocked() {
     let db = Database::migrated().await;
@@ -398,7 +400,7 @@ async fn a_lost_claim_is_cleared_up_while_a_lost_job_is_blocked() {
     assert!(begun.is_ok(), "nothing starts while another transaction keeps a row locked");
 }
 
-/// The same worker, one slot: a job that has ended and whose claim can't be made anew has the slot.
+/// The same worker with one slot: a job that has ended, but can't be claimed again, must not occupy the slot.
 #[tokio::test]
 async fn a_lost_job_that_has_ended_has_no_slot() {
     let db = Database::migrated().await;
@@ -420,7 +422,7 @@ async fn a_lost_job_that_has_ended_has_no_slot() {
         .execute("select from graphile_worker._private_jobs where id = $1 for update", &[&id])
         .await
         .unwrap();
-    // Its batch is settled while it runs.
+    // Its batch is committed while it runs.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     gate.add_permits(1);
     let other = direct.add_raw_job("quick", json!({}), spec()).await.unwrap().id();
@@ -431,10 +433,10 @@ async fn a_lost_job_that_has_ended_has_no_slot() {
     assert!(begun.is_ok(), "job {other} does not start although the only slot is free");
 }
 
-/// A held job whose connection was lost is free in the database while it runs. Every pick of the same worker finds it, and
-/// keeps it locked while the worker wants to claim it anew.
+/// A held job whose connection was lost is free in the database while it runs. Every pick of the same worker finds it,
+/// and must not keep it locked while the worker tries to claim it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn picks_of_its_own_do_not_keep_a_worker_from_claiming_a_lost_job_anew() {
+async fn a_workers_own_picks_do_not_keep_it_from_claiming_a_lost_job_again() {
     if claims() == Claims::Durable {
         return;
     }
@@ -457,13 +459,13 @@ async fn picks_of_its_own_do_not_keep_a_worker_from_claiming_a_lost_job_anew() {
     let worker = Running::start(options).await;
     let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
     let lost = begin_and_lose(&client, &direct, &mut reports).await;
-    let (adder, start) = (direct.clone(), Instant::now());
+    let (producer, start) = (direct.clone(), Instant::now());
     let (mut added, mut claimed_after) = (0, None);
     let sql = "select locked_by is not null from graphile_worker._private_jobs where id = $1";
     let mut longest = Duration::ZERO;
     let mut last = (start, 0);
     while start.elapsed() < Duration::from_secs(6) && (claimed_after.is_none() || added < 1000) {
-        adder.add_raw_job("load", json!({}), spec()).await.unwrap();
+        producer.add_raw_job("load", json!({}), spec()).await.unwrap();
         added += 1;
         if client.query_one(sql, &[&lost]).await.unwrap().get(0) {
             claimed_after.get_or_insert(start.elapsed());
@@ -482,7 +484,7 @@ async fn picks_of_its_own_do_not_keep_a_worker_from_claiming_a_lost_job_anew() {
     assert!(longest < Duration::from_secs(3), "nothing started for {longest:?}");
 }
 
-/// After the only held task became slow, jobs that are scheduled start in time, not at the next poll.
+/// After the only held task became slow, scheduled jobs must start in time, not at the next poll.
 #[tokio::test]
 async fn a_scheduled_job_of_a_slow_task_starts_in_time() {
     let db = Database::migrated().await;
@@ -505,9 +507,9 @@ async fn a_scheduled_job_of_a_slow_task_starts_in_time() {
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
 }
 
-/// With a local queue two claims are under way at a time. One of them takes long.
+/// With a local queue, two claims are under way at a time. One of them takes long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_claim_delays_only_what_it_brings() {
+async fn a_slow_claim_delays_only_the_jobs_that_it_returns() {
     let db = Database::migrated().await;
     let client = db.client().await;
     client
@@ -709,7 +711,7 @@ async fn a_scheduled_job_starts_in_time_beside_forbidden_ones() {
 
 /// More than 256 levels of due jobs, in a worker that goes on.
 #[tokio::test]
-async fn many_levels_of_due_jobs_are_done_at_once() {
+async fn many_levels_of_due_jobs_run_without_delay() {
     let db = Database::migrated().await;
     db.client()
         .await

@@ -15,8 +15,8 @@ use super::support::{LOCKED_JOBS, LOCKED_QUEUES, Tally};
 use crate::worker::support::Running;
 
 const NODES: usize = 3;
-const ADDERS: usize = 4;
-/// The key of a dead leader stands for 20 seconds, and Patroni needs some more.
+const PRODUCERS: usize = 4;
+/// The key of a dead leader is valid for 20 seconds, and Patroni needs some more time.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +25,13 @@ enum Fault {
     Kill,
 }
 
-/// What was done, and when.
+/// What happened, and when.
 #[derive(Clone, Default)]
 struct Work {
     is_over: Arc<AtomicBool>,
     tally: Tally,
     runs: Arc<Mutex<Vec<Instant>>>,
-    /// The ids of those that were acknowledged.
+    /// The ids of acknowledged jobs, and when they were acknowledged.
     added: Arc<Mutex<Vec<(i64, Instant)>>>,
 }
 
@@ -46,7 +46,7 @@ impl Work {
         WorkerOptions::default().database_url(url).concurrency(4).max_pg_conn(6).define_raw_job("load", task)
     }
 
-    /// Adds jobs, some to a queue, until it is over.
+    /// Adds jobs, some of them to a queue, until the round is over.
     async fn add(self, utils: WorkerUtils) {
         for n in 0.. {
             if self.is_over.load(Ordering::Relaxed) {
@@ -54,7 +54,7 @@ impl Work {
             }
             let queued = JobSpecBuilder::new().queue_name(format!("queue {}", n % 3)).build();
             let spec = if n % 5 == 0 { queued } else { JobSpec::default() };
-            // No answer, no promise.
+            // An add without a reply promises nothing.
             if let Ok(job) = utils.add_raw_job("load", json!({ "n": n }), spec).await {
                 self.added.lock().unwrap().push((job.id(), Instant::now()));
             }
@@ -62,7 +62,7 @@ impl Work {
         }
     }
 
-    /// The longest time since `start` in which no job began.
+    /// The longest time since `start` in which no job started.
     fn longest_rest(&self, start: Instant) -> Duration {
         longest_gap(start, self.runs.lock().unwrap().iter().copied())
     }
@@ -72,7 +72,7 @@ impl Work {
         longest_gap(start, self.added.lock().unwrap().iter().map(|(_, time)| *time))
     }
 
-    /// How many jobs have begun since.
+    /// How many jobs have started since.
     fn begun_since(&self, time: Instant) -> usize {
         self.runs.lock().unwrap().iter().filter(|begun| **begun > time).count()
     }
@@ -85,7 +85,7 @@ fn longest_gap(start: Instant, times: impl Iterator<Item = Instant>) -> Duration
     times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
 }
 
-/// One round, as a row of a table.
+/// The result of one round, as a row of a table.
 struct Found {
     fault: Fault,
     promoted: Duration,
@@ -121,12 +121,12 @@ async fn until(what: &str, mut ask: impl AsyncFnMut() -> bool) {
 
 async fn leads(url: &str) -> Option<bool> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.ok()?;
-    // Ends with its client.
+    // The connection task ends with its client.
     tokio::spawn(connection);
     client.query_one("select not pg_is_in_recovery()", &[]).await.ok()?.try_get(0).ok()
 }
 
-/// Waits until one of these nodes leads.
+/// Waits until one of these nodes is the leader.
 async fn promotion_of_one(nodes: &[String]) -> Instant {
     until("another node to lead", async || {
         for url in nodes {
@@ -140,14 +140,14 @@ async fn promotion_of_one(nodes: &[String]) -> Instant {
     Instant::now()
 }
 
-/// A fault while two workers and their adders are at work.
+/// Causes a fault while two workers run jobs and producers add them.
 async fn round(mut patroni: Patroni, fault: Fault) -> (Patroni, Found) {
     let (url, work) = (patroni.url(), Work::default());
     let utils = WorkerUtils::connect(&url).unwrap();
     let workers = [Running::start(work.options(&url)).await, Running::start(work.options(&url)).await];
-    let mut adders = JoinSet::new();
-    for _ in 0..ADDERS {
-        adders.spawn(work.clone().add(utils.clone()));
+    let mut producers = JoinSet::new();
+    for _ in 0..PRODUCERS {
+        producers.spawn(work.clone().add(utils.clone()));
     }
     until("jobs to run", async || work.tally.jobs() > 500).await;
 
@@ -167,7 +167,7 @@ async fn round(mut patroni: Patroni, fault: Fault) -> (Patroni, Found) {
     let went_on = promoted.elapsed();
     until("work to go on as before", async || work.begun_since(promoted) > 500).await;
     work.is_over.store(true, Ordering::Relaxed);
-    while let Some(ended) = adders.join_next().await {
+    while let Some(ended) = producers.join_next().await {
         ended.unwrap();
     }
     until("all jobs to be done", async || utils.count_jobs().await.is_ok_and(|jobs| jobs.total() == 0)).await;

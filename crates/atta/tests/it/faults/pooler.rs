@@ -9,7 +9,7 @@ use testkit::{Database, PgBouncer, PoolMode, wait_for};
 use super::support::{JOBS, LOCKED_JOBS, LOCKED_QUEUES, Ledger};
 use crate::worker::support::{Reports, Running};
 
-/// Whether anybody has listened on the database.
+/// How many connections to the database have executed LISTEN.
 const LISTENERS: &str = "select count(*) from pg_stat_activity
                          where datname = current_database() and query ilike 'listen %'";
 
@@ -61,12 +61,12 @@ async fn everything_works(db: &Database, url: &str, listeners: i64) {
     worker.stop().await.expect("it ends in good order");
     assert_eq!(ledger.count(JOBS).await, 1, "only the failed one is left");
     assert_eq!(ledger.count(LOCKED_JOBS).await + ledger.count(LOCKED_QUEUES).await, 0);
-    let mut heard = false;
+    let mut received = false;
     while let Some(event) = events.try_next() {
-        heard |= matches!(event, WorkerEvent::ListenStarted);
+        received |= matches!(event, WorkerEvent::ListenStarted);
         assert!(!matches!(event, WorkerEvent::ClaimFailed { .. }), "{event:?}");
     }
-    assert_eq!(heard, listeners > 0);
+    assert_eq!(received, listeners > 0);
 }
 
 async fn recovers_the_dead(ledger: &Ledger, utils: &WorkerUtils, reports: &mut Reports) {
@@ -102,7 +102,7 @@ async fn everything_works_behind_pgbouncer_in_session_mode() {
     everything_works(&db, &pooler.url(db.name()), 1).await;
 }
 
-/// A fleet shares few server connections, and each worker finds out for itself in which mode they are.
+/// The workers share few server connections, and each one detects the mode of the pooler by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_workers_start_at_once_behind_one_pooler() {
     let db = Database::migrated().await;

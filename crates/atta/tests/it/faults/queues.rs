@@ -1,4 +1,4 @@
-//! Named queues under load: in order, and never two jobs of one at a time.
+//! Named queues under load: their jobs run in order and never two at a time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ struct Step {
     n: u64,
 }
 
-/// What is known of one queue.
+/// What the test knows about one queue.
 #[derive(Default)]
 struct Line {
     is_busy: AtomicBool,
@@ -27,7 +27,7 @@ struct Line {
 
 type LineStep = Pin<Box<dyn Future<Output = atta::Result<()>> + Send>>;
 
-/// All queues of a test, and what went wrong in them.
+/// All queues of a test, and the violations in them.
 struct Lines {
     lines: Vec<Line>,
     overlaps: AtomicUsize,
@@ -70,12 +70,12 @@ impl Lines {
 #[derive(PartialEq)]
 enum Added {
     BeforeTheStart,
-    /// To workers that listen.
+    /// While workers are already listening.
     WhileWaitedFor,
 }
 
-/// Runs so many jobs in each of so many queues by two workers, and gives the time from the start, or from the add if that
-/// is later, to the end of the last.
+/// Runs `jobs` jobs in each of `queues` queues by two workers. Returns the time from the start, or from the add if that
+/// is later, to the end of the last job.
 async fn run_in_queues(queues: usize, jobs: u64, slots: usize, added: Added) -> Duration {
     let db = Database::migrated().await;
     let lines = Lines::new(queues);
@@ -92,7 +92,7 @@ async fn run_in_queues(queues: usize, jobs: u64, slots: usize, added: Added) -> 
         add().await;
     }
     let task = lines.task();
-    // Whatever waits for a poll shows.
+    // A job that needs a poll to start would make the test fail.
     let rarely = Duration::from_secs(3600);
     let options =
         || options(&db).concurrency(slots).poll_interval(rarely).define_raw_job("step", task.clone());
@@ -105,12 +105,12 @@ async fn run_in_queues(queues: usize, jobs: u64, slots: usize, added: Added) -> 
         for events in &mut events {
             event(events, |event| matches!(event, WorkerEvent::ListenStarted).then_some(())).await;
         }
-        // So that the time is not that of a connection.
+        // Opens the connection first, so that its time is not measured.
         utils.count_jobs().await.expect("an answer");
         start = Instant::now();
         add().await;
     }
-    // Looked at every millisecond: asking the database less and less often would round the time up by half.
+    // Checks every millisecond: pauses that grow would distort the measured time by up to half.
     while lines.lines.iter().any(|line| line.next.load(Ordering::SeqCst) < jobs) {
         assert!(start.elapsed() < testkit::DEADLINE, "the jobs do not end");
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -128,7 +128,7 @@ async fn run_in_queues(queues: usize, jobs: u64, slots: usize, added: Added) -> 
 async fn ten_jobs_of_one_queue_run_in_order_one_at_a_time() {
     let time = run_in_queues(1, 10, 4, Added::BeforeTheStart).await;
     println!("10 jobs in one queue took {time:?}, the start of two workers included");
-    // Without LISTEN they would wait for a poll.
+    // Without LISTEN, the workers would wait for a poll.
     if testkit::can_listen() {
         let time = run_in_queues(1, 10, 4, Added::WhileWaitedFor).await;
         println!("10 jobs in one queue took {time:?} from their add (wanted of a release build: 100 ms)");
@@ -147,7 +147,8 @@ async fn more_queues_than_are_looked_at_one_by_one_run_in_order() {
     run_in_queues(250, 4, 20, Added::BeforeTheStart).await;
 }
 
-/// More jobs than a claim looks at from the front, all of one queue that is busy: the many others are found behind them.
+/// More jobs than a claim reads from the front, all of one queue that is busy. The other queues, whose jobs come later,
+/// must be found.
 #[tokio::test]
 async fn a_long_queue_that_is_busy_does_not_hide_the_others() {
     let db = Database::migrated().await;
@@ -180,7 +181,7 @@ async fn a_long_queue_that_is_busy_does_not_hide_the_others() {
     worker.stop().await.expect("it ends in good order");
 }
 
-/// Jobs of so many queues by SQL, all of one time, those that come last stored first.
+/// Adds jobs of many queues by SQL, all with the same time. The jobs that must run last are stored first.
 async fn add_backwards(db: &Database, queues: usize, jobs: u64, flags_of_the_first: &str) {
     let sql = format!(
         "insert into graphile_worker._private_tasks (identifier) values ('step');
@@ -198,7 +199,7 @@ async fn add_backwards(db: &Database, queues: usize, jobs: u64, flags_of_the_fir
     db.client().await.batch_execute(&sql).await.expect("jobs are added");
 }
 
-/// More jobs of one time than a claim looks at from the front, and those of each queue that come first stored last.
+/// More jobs with the same time than a claim reads from the front, and the first jobs of each queue are stored last.
 #[tokio::test]
 async fn jobs_of_one_time_run_by_their_ids_however_they_are_stored() {
     let (db, lines) = (Database::migrated().await, Lines::new(150));
@@ -228,13 +229,13 @@ async fn a_forbidden_job_at_the_head_of_each_of_many_queues_is_passed_by() {
     lines.assert_in_order(4);
 }
 
-/// Each release frees a queue. If each were followed by a claim, there would be one for a few jobs each.
+/// Each release frees a queue. If each were followed by a claim, each claim would return only a few jobs.
 #[tokio::test]
 async fn jobs_claimed_ahead_are_run_before_a_few_more_are_asked_for() {
     let (db, lines) = (Database::migrated().await, Lines::new(150));
     add_backwards(&db, 150, 10, "null").await;
     let step = lines.task();
-    // Longer than a claim would need for the few that have become free.
+    // Longer than the claim of the few jobs that became free would take.
     let task = move |ctx| {
         let step = step(ctx);
         async move {

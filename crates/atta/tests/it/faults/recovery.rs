@@ -1,4 +1,4 @@
-//! Recovery under bad conditions: rows that somebody keeps locked, full tables, mixed thresholds, a pool without connections.
+//! Recovery under bad conditions: locked rows, full tables, mixed thresholds, a pool without free connections.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn counted(client: &Client, what: &str, sql: &str, wanted: i64) {
     wait_for(what, || async { (count(client, sql).await == wanted).then_some(()) }).await;
 }
 
-/// Registers a worker by hand that sent its last heartbeat a while ago.
+/// Registers a worker that sent its last heartbeat a while ago.
 async fn register_stale(client: &Client, id: &str, threshold: &str, silent: &str) {
     let sql = format!(
         "insert into graphile_worker._atta_workers
@@ -34,9 +34,9 @@ async fn register_stale(client: &Client, id: &str, threshold: &str, silent: &str
     client.batch_execute(&sql).await.unwrap();
 }
 
-/// A queued job that this worker has locked, with its queue.
+/// Adds a queued job that this worker has locked, with its queue.
 async fn add_locked(client: &Client, utils: &WorkerUtils, worker: &str, queue: &str) -> i64 {
-    // Due later, until it is locked, so that nobody takes it before.
+    // It is due later until it is locked, so that no worker claims it before.
     let later = chrono::Utc::now() + chrono::TimeDelta::hours(1);
     let spec = JobSpecBuilder::new().queue_name(queue).run_at(later);
     let id = utils.add_raw_job("work", json!({}), spec).await.unwrap().id();
@@ -99,7 +99,7 @@ async fn a_row_that_somebody_keeps_locked_delays_only_its_own_recovery() {
     worker.stop().await.unwrap();
 }
 
-/// The statements of a poll and of a recovery take long on such a table if they read what they should not.
+/// The statements of a poll and of a recovery take long on such a table if they read more rows than needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_alive_is_declared_dead_beside_many_unknown_jobs_and_many_dead_workers() {
     let db = Database::migrated().await;
@@ -136,7 +136,7 @@ async fn nobody_alive_is_declared_dead_beside_many_unknown_jobs_and_many_dead_wo
     }
 }
 
-/// Each worker is judged by its own threshold, by everybody.
+/// Every worker judges another worker by that worker's own threshold.
 #[tokio::test]
 async fn a_worker_with_a_short_threshold_does_not_judge_others_by_it() {
     let db = Database::migrated().await;
@@ -174,14 +174,15 @@ async fn a_worker_with_a_long_threshold_recovers_one_with_a_short_one() {
     worker.stop().await.unwrap();
 }
 
-/// Without a connection string all connections but that of the heartbeat come from a pool that the tasks use as well.
+/// Without a connection string, all connections except that of the heartbeat come from a pool that the tasks use as
+/// well.
 #[tokio::test]
 async fn heartbeats_go_on_while_tasks_have_all_connections_of_the_only_pool() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let mut reports = Reports::new();
     let task = reports.task(|ctx| async move {
-        // Whatever the pool has, until the worker ends.
+        // Takes all connections of the pool until the worker ends.
         let mut taken = Vec::new();
         while let Ok(Ok(one)) = tokio::time::timeout(3 * THRESHOLD, ctx.pool().get()).await {
             taken.push(one);
@@ -220,7 +221,7 @@ async fn stale_registrations_do_not_protect_their_locks_from_the_rule_of_four_ho
     let age = "update graphile_worker._private_jobs set locked_at = now() - interval '5 hours';
                update graphile_worker._private_job_queues set locked_at = now() - interval '5 hours'";
     client.batch_execute(age).await.unwrap();
-    // A sweep comes at a random moment of the first minute, so several workers make it come soon.
+    // A sweep happens at a random moment of a worker's first minute, so several workers make it happen soon.
     let mut workers = Vec::new();
     for _ in 0..6 {
         workers.push(Running::start(quick_to_judge(&db).define_raw_job("work", |_| async {})).await);

@@ -1,4 +1,4 @@
-//! The server restarts, in an orderly way and not.
+//! The server restarts, orderly and after a crash.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use testkit::{Cluster, wait_for};
 use super::support::Tally;
 use crate::worker::support::Running;
 
-/// Adds jobs until told to stop, whatever happens to the server. Gives the ids of those that it acknowledged.
+/// Adds jobs until it is stopped, whatever happens to the server. Returns the ids of acknowledged jobs.
 async fn add_under_load(utils: WorkerUtils, is_over: Arc<AtomicBool>) -> Vec<i64> {
     let mut added = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
@@ -22,7 +22,7 @@ async fn add_under_load(utils: WorkerUtils, is_over: Arc<AtomicBool>) -> Vec<i64
                 RawJobSpec::new("load", json!({ "n": n }), spec).expect("the payload is JSON")
             })
             .collect();
-        // Refused, or lost on the way: then nobody was promised anything.
+        // An add that failed, or whose reply was lost, promises nothing.
         if let Ok(jobs) = utils.add_raw_jobs(&jobs).await {
             added.extend(jobs.iter().map(atta::Job::id));
         }
@@ -37,7 +37,7 @@ async fn a_worker_survives_restarts_and_crashes_of_the_server() {
     let cluster = Arc::new(tokio::task::spawn_blocking(start).await.unwrap().unwrap());
     let url = cluster.url("postgres");
     let utils = WorkerUtils::connect(&url).unwrap();
-    // What is acknowledged must survive the crash, which is not how a cluster for tests is set.
+    // Acknowledged jobs must survive the crash, which is not the default setting of a test cluster.
     let sql = "alter database postgres set synchronous_commit = on";
     utils.pool().get().await.unwrap().batch_execute(sql).await.unwrap();
     let utils = WorkerUtils::connect(&url).unwrap();

@@ -1,4 +1,4 @@
-//! What others do to the schema, or say of it: they drop it, send notices, take the right to write away.
+//! Others drop the schema, send notifications about it, or revoke the right to write.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use tokio_postgres::Client;
 
 use crate::worker::support::{Reports, Running, options, wait_until_empty};
 
-/// Neither polls nor heartbeats help out, and neither disturbs a count of queries.
+/// Neither polls nor heartbeats happen during the test, so they neither find jobs nor change the number of queries.
 fn without_polls(db: &Database) -> WorkerOptions {
     let rarely = Duration::from_secs(3600);
     options(db).poll_interval(rarely).recovery_threshold(6 * rarely)
 }
 
-/// A worker with the task `mine` that has run a job, so that its start is over. Returns also the proxy before it.
+/// A worker with the task `mine` that has run a job, so that its start is complete; and the proxy in front of it.
 async fn started(db: &Database, reports: &mut Reports) -> (Running, Proxy) {
     let (proxy, url) = Proxy::before(&db.url());
     let options = without_polls(db).database_url(url).define_raw_job("mine", reports.task(|_| async {}));
@@ -26,7 +26,7 @@ async fn started(db: &Database, reports: &mut Reports) -> (Running, Proxy) {
     (worker, proxy)
 }
 
-/// Adds a job from elsewhere, and waits until it is done.
+/// Adds a job over another connection, and waits until it has completed.
 async fn run_one(db: &Database, worker: &Running, reports: &mut Reports) {
     let add = "select id from graphile_worker.add_job('mine')";
     let id: i64 = db.client().await.query_one(add, &[]).await.unwrap().get(0);
@@ -34,7 +34,7 @@ async fn run_one(db: &Database, worker: &Running, reports: &mut Reports) {
     wait_until_empty(&worker.utils).await;
 }
 
-/// Waits until the worker asks for nothing any more.
+/// Waits until the worker sends no more queries.
 async fn at_rest(proxy: &Proxy) -> u64 {
     let mut last = (proxy.round_trips(), Instant::now());
     wait_for("the worker to be at rest", || {
@@ -77,7 +77,7 @@ async fn adds_in_another_schema_cost_an_idle_worker_no_query() {
     assert!(reports.is_empty(), "the other schema's jobs are not ours");
 }
 
-/// Another schema may have Graphile's own functions, whose notices do not say where a job was added.
+/// Another schema may have Graphile's own functions, whose notifications do not name the schema.
 #[tokio::test]
 async fn notices_that_name_no_schema_are_answered_together() {
     if !testkit::can_listen() {
@@ -95,7 +95,7 @@ async fn notices_that_name_no_schema_are_answered_together() {
     let (time, count) = (start.elapsed(), at_rest(&proxy).await - before);
     println!("500 notices without a schema in {time:?}: {count} queries");
     assert!(count < 250 + 40 * time.as_secs(), "{count} queries in {time:?}");
-    // Whoever announces jobs in that way is heard without a poll, also in the middle of many.
+    // A producer that announces jobs in this way is served without a poll, even among many other notifications.
     let add = "insert into graphile_worker._private_jobs (task_id)
                select id from graphile_worker._private_tasks where identifier = 'mine'";
     for _ in 0..3 {
@@ -106,7 +106,7 @@ async fn notices_that_name_no_schema_are_answered_together() {
     worker.stop().await.unwrap();
 }
 
-/// Anybody who is connected can send a notice.
+/// Anybody who is connected can send a notification.
 #[tokio::test]
 async fn a_notice_of_a_breaking_revision_is_checked_before_the_worker_stops() {
     if !testkit::can_listen() {
@@ -137,7 +137,8 @@ async fn has_schema(client: &Client) -> bool {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// Whoever drops the schema wants it gone. Once it is there again, under other numbers, each task gets its own jobs.
+/// Somebody drops the schema on purpose. After it was installed again, with other task ids, each task must get its own
+/// jobs.
 #[tokio::test]
 async fn a_schema_that_was_dropped_is_waited_for_and_not_installed_by_a_running_worker() {
     let db = Database::migrated().await;
@@ -177,7 +178,7 @@ async fn a_schema_that_was_dropped_is_waited_for_and_not_installed_by_a_running_
     worker.stop().await.unwrap();
 }
 
-/// A schema that was made anew gives out the same numbers again.
+/// A schema that was created again assigns the same job ids again.
 #[tokio::test]
 async fn a_job_that_was_held_when_its_schema_went_is_not_taken_for_a_later_one() {
     let db = Database::migrated().await;
@@ -188,9 +189,9 @@ async fn a_job_that_was_held_when_its_schema_went_is_not_taken_for_a_later_one()
     let options = options.poll_interval(Duration::from_millis(100));
     let mut events = options.subscribe();
     let worker = Running::start(options.define_raw_job("mine", reports.task(|_| async {}))).await;
-    // From the first poll on jobs are held.
+    // From the first poll on, jobs are held.
     run_one(&db, &worker, &mut reports).await;
-    // Held, and done, but the connection is lost before that can be written.
+    // The job is held and has ended, but the connection is lost before its outcome is written.
     client
         .batch_execute(
             "create function public.cut() returns trigger language plpgsql as $$
@@ -218,7 +219,7 @@ async fn a_job_that_was_held_when_its_schema_went_is_not_taken_for_a_later_one()
     client.batch_execute("drop schema graphile_worker cascade").await.unwrap();
     atta::migrate(&mut client, &Schema::default()).await.unwrap();
     client.batch_execute("select graphile_worker.add_job('other')").await.unwrap();
-    // Not due, so that only the outcome of the job with the same number can find it.
+    // It is not due, so only the outcome of the earlier job with the same id could change it.
     let add =
         r#"select graphile_worker.add_job('mine', '{"is": "another"}', run_at := now() + interval '1 hour')"#;
     client.batch_execute(add).await.unwrap();
@@ -241,7 +242,7 @@ async fn a_job_that_was_held_when_its_schema_went_is_not_taken_for_a_later_one()
     assert!(reports.is_empty());
 }
 
-/// Only a new session has the new setting.
+/// The new setting applies only to new sessions.
 #[tokio::test]
 async fn a_worker_that_starts_read_only_runs_jobs_as_soon_as_it_may_write() {
     for db in [Database::migrated().await, Database::empty().await] {

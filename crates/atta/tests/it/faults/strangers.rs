@@ -1,4 +1,4 @@
-//! Locks of workers that are not ours to judge.
+//! Locks of workers of other tools.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use testkit::Database;
 use super::support::{Ledger, Setup};
 use crate::worker::support::Running;
 
-/// The sweep comes at a random moment of a worker's first minute, so several workers make it come soon.
+/// A sweep happens at a random moment of a worker's first minute, so several workers make it happen soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_strangers_lock_counts_for_four_hours_and_no_longer() {
     let db = Database::migrated().await;

@@ -1,4 +1,4 @@
-//! Worker processes to kill, and the ledger in which their tasks leave what they did.
+//! Worker processes to kill, and the ledger in which their tasks record what they did.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,21 +12,22 @@ use crate::worker::support::claims;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-/// Where a worker process finds its [`Setup`].
+/// The variable that contains the [`Setup`] of a worker process.
 const CHILD: &str = "ATTA_CHILD";
 
-/// How a worker of these tests is set up, in this process or in one of its own.
+/// The setup of a worker in these tests, in this process or in a separate one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) url: String,
-    /// Task identifiers; behind each of them is [`work`].
+    /// Task identifiers; all of them run [`work`].
     pub(crate) tasks: Vec<String>,
     pub(crate) slots: usize,
     pub(crate) local_queue: usize,
     pub(crate) threshold: Duration,
     pub(crate) grace: Duration,
     pub(crate) poll: Duration,
-    /// Whether nothing is held: a killed worker's jobs are found by their locks, and have lost their attempt.
+    /// Whether no jobs are held. The jobs of a killed worker are then found by their locks, and have lost their
+    /// attempt.
     pub(crate) is_durable: bool,
 }
 
@@ -63,7 +64,7 @@ impl Setup {
         self.tasks.iter().fold(options, |options, task| options.define_raw_job(task, work))
     }
 
-    /// A worker in a process of its own.
+    /// Starts a worker in a separate process.
     pub(crate) fn spawn(&self) -> Process {
         let setup = serde_json::to_string(self).expect("a setup is JSON");
         Process::of_this_test("faults::support::worker_process", CHILD, &setup)
@@ -84,7 +85,7 @@ fn worker_process() {
     });
 }
 
-/// Writes down what a process' own worker says of lost claims.
+/// Records the lost claims that the worker of this process reports.
 async fn keep_events(mut events: WorkerEvents, utils: WorkerUtils) {
     while let Some(event) = events.next().await {
         let WorkerEvent::ClaimLost { job } = event else { continue };
@@ -95,24 +96,24 @@ async fn keep_events(mut events: WorkerEvents, utils: WorkerUtils) {
     }
 }
 
-/// What a job of these tests does.
+/// The payload of a job in these tests: what it does.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Work {
-    /// It takes so long.
+    /// How long it takes.
     ms: u64,
-    /// It blocks its thread for so long, without yielding.
+    /// How long it blocks its thread, without yielding.
     blocks_ms: u64,
-    /// It never ends in any other process.
+    /// It ends only in the process with this id.
     only_in: Option<u32>,
     /// It ends its process.
     kills: bool,
-    /// It does nothing, and nothing is written down of it.
+    /// It does nothing and is not recorded.
     silent: bool,
 }
 
-/// The task of these tests: writes down that it began, does what its payload says, writes down that it ended. Without
-/// prepared statements, as behind some poolers there are none.
+/// The task of these tests: records its start, does what its payload says, and records its end. It uses no prepared
+/// statements, which some poolers do not support.
 pub(crate) async fn work(ctx: WorkerContext) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let work: Work = ctx.payload()?;
     if work.silent {
@@ -159,7 +160,7 @@ pub(crate) struct Run {
     pub(crate) has_ended: bool,
 }
 
-/// What all workers of a test did.
+/// What all workers of a test have recorded.
 pub(crate) struct Ledger {
     pub(crate) client: Client,
 }
@@ -204,7 +205,7 @@ impl Ledger {
         self.runs().await.into_iter().filter(|run| run.job_id == job_id).collect()
     }
 
-    /// Waits until a process has begun so many jobs.
+    /// Waits until a process has started this number of jobs.
     pub(crate) async fn started_in(&self, pid: u32, count: usize) {
         wait_for("jobs to begin", || async {
             let begun = self.runs().await.iter().filter(|run| run.pid == pid).count();
@@ -217,7 +218,7 @@ impl Ledger {
         self.client.query_one(sql, &[]).await.expect("it can be counted").get(0)
     }
 
-    /// Waits until a count is so.
+    /// Waits until a count has this value.
     pub(crate) async fn counted(&self, what: &str, sql: &str, wanted: i64) {
         wait_for(what, || async { (self.count(sql).await == wanted).then_some(()) }).await;
     }
@@ -229,7 +230,7 @@ pub(crate) const LOCKED_QUEUES: &str = "select count(*) from graphile_worker._pr
                                         where locked_at is not null or locked_by is not null";
 pub(crate) const JOBS: &str = "select count(*) from graphile_worker._private_jobs";
 
-/// How often each job was run in this process, by attempt.
+/// How often each job ran in this process, by attempt.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     runs: Arc<Mutex<HashMap<i64, Vec<i16>>>>,
@@ -245,18 +246,18 @@ impl Tally {
         self.runs.lock().expect("nothing panics with it").get(&job_id).cloned().unwrap_or_default()
     }
 
-    /// How many jobs were run.
+    /// How many jobs ran.
     pub(crate) fn jobs(&self) -> usize {
         self.runs.lock().expect("nothing panics with it").len()
     }
 
-    /// How many jobs were run more than once.
+    /// How many jobs ran more than once.
     pub(crate) fn repeated(&self) -> usize {
         self.runs.lock().expect("nothing panics with it").values().filter(|runs| runs.len() > 1).count()
     }
 }
 
-/// The next event that answers the question.
+/// The next event for which `pick` returns a value.
 pub(crate) async fn event<T>(events: &mut WorkerEvents, pick: impl Fn(&WorkerEvent) -> Option<T>) -> T {
     let picked = async {
         loop {

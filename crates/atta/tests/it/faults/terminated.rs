@@ -1,4 +1,4 @@
-//! Worker processes are told to end, again and again, under load.
+//! Worker processes get SIGTERM again and again, under load.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::worker::support::Running;
 const SHORT_JOBS: usize = 3000;
 const SLOW_JOBS: usize = 40;
 
-/// Starts and ends a worker so many times, each at a random moment soon after its first job has begun.
+/// Starts and ends a worker this number of times, each time at a random moment soon after its first job has started.
 async fn start_and_end(setup: &Setup, ledger: &Ledger, times: usize) {
     for _ in 0..times {
         let mut worker = setup.spawn();
         ledger.started_in(worker.id(), 1).await;
-        // Not to wait for anything, but to come at another moment each time.
+        // Not a synchronisation: it makes the signal arrive at a different moment each time.
         tokio::time::sleep(Duration::from_millis(fastrand::u64(0..30))).await;
         worker.signal(Signal::Terminate);
         let status = worker.ended().await;
@@ -32,7 +32,7 @@ async fn start_and_end(setup: &Setup, ledger: &Ledger, times: usize) {
     }
 }
 
-/// Jobs that end within the grace period are in one chain of workers, jobs that must be interrupted in the other.
+/// Jobs that end within the grace period run in one series of workers, jobs that must be interrupted in another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_orderly_ends_under_load_lose_nothing_and_run_nothing_twice() {
     let db = Database::migrated().await;
@@ -85,7 +85,7 @@ async fn a_hundred_orderly_ends_under_load_lose_nothing_and_run_nothing_twice() 
     assert!(interrupted >= 30);
 }
 
-/// `timeout`, and supervisors that signal a process and its group.
+/// `timeout` and some supervisors signal both a process and its group.
 #[tokio::test]
 async fn a_signal_that_arrives_twice_drops_no_running_job() {
     let db = Database::migrated().await;

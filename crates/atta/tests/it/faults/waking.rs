@@ -1,4 +1,4 @@
-//! Wake-ups: none is lost, none is needed between jobs, and odd ones do no harm.
+//! Wake-ups: none is lost, none is needed between jobs, and unusual ones do no harm.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use testkit::Database;
 
 use crate::worker::support::{Reports, Running, options, wait_until_empty};
 
-/// Neither polls nor heartbeats help out: whatever waits for one waits until the test has failed.
+/// Neither polls nor heartbeats happen during the test: a job that waits for one makes the test fail.
 fn without_polls(db: &Database) -> WorkerOptions {
     let rarely = Duration::from_secs(3600);
     options(db).poll_interval(rarely).recovery_threshold(6 * rarely)
 }
 
-/// The second of two jobs is announced while the worker is on its way with the first, at another point each time.
+/// The second of two jobs is announced while the worker handles the first, at a different point each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_wake_up_is_lost_between_finding_nothing_and_going_to_sleep() {
     let db = Database::migrated().await;
@@ -79,7 +79,7 @@ async fn notices_of_other_schemas_and_odd_ones_do_no_harm() {
     assert!(reports.is_empty(), "the other schema's job is not ours");
 }
 
-/// A poll reads a few hundred jobs of each kind. What lies behind them is found all the same.
+/// A poll reads a few hundred jobs of each kind. It must find the jobs behind them as well.
 #[tokio::test]
 async fn a_job_behind_many_that_the_worker_can_not_run_is_found_by_polling() {
     let db = Database::migrated().await;
@@ -90,7 +90,7 @@ async fn a_job_behind_many_that_the_worker_can_not_run_is_found_by_polling() {
     let worker = Running::start(options).await;
     worker.utils.add_raw_job("mine", json!({}), JobSpec::default()).await.unwrap();
     reports.next().await;
-    // Nobody is notified of these.
+    // No notification is sent for these jobs.
     let sql = "insert into graphile_worker._private_job_queues (queue_name, locked_at, locked_by)
                  values ('busy', now(), 'somebody'), ('free', null, null);
                insert into graphile_worker._private_jobs (task_id, run_at, flags, job_queue_id)

@@ -14,7 +14,7 @@ use super::{assert_nothing_was_called, make_public_hostile};
 use crate::sql_api::support::{run, value};
 use crate::worker::support::Running;
 
-/// A database with a hostile `public`, into which atta is installed then; and somebody who looks on from outside.
+/// A database with a hostile `public`, in which atta is installed afterwards; and a connection that observes it.
 async fn hostile_database() -> (Database, Client, WorkerUtils) {
     let db = Database::empty().await;
     let observer = db.client().await;
@@ -76,7 +76,7 @@ async fn adding_reading_and_managing_calls_nothing_in_public() {
     assert_nothing_was_called(&observer).await;
 }
 
-/// Jobs of all kinds, a worker that died, and a cron item with ticks to catch up.
+/// Jobs of all kinds, a worker that died, and a cron item with ticks to backfill.
 async fn give_work(observer: &Client, utils: &WorkerUtils) {
     for number in 0..40 {
         let spec = match number % 4 {
@@ -145,7 +145,7 @@ async fn a_worker_with_durable_claims_calls_nothing_in_public() {
     work_in_peace(&observer, &utils, options).await;
 }
 
-/// Its sessions are not ours, as behind a pooler: there each statement protects itself.
+/// The sessions of a given pool are not ours, as behind a pooler: there each statement protects itself.
 #[tokio::test]
 async fn a_worker_on_a_given_pool_calls_nothing_in_public() {
     let (db, observer, utils) = hostile_database().await;

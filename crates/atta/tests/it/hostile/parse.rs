@@ -1,4 +1,4 @@
-//! What our statements resolve to, as their parse trees say.
+//! What our statements resolve to, according to their parse trees.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -21,11 +21,11 @@ impl Printing {
         let (client, mut connection) =
             tokio_postgres::connect(&db.direct_url(), NoTls).await.expect("the test server answers");
         let (sender, trees) = mpsc::unbounded_channel();
-        // Ends with its client.
+        // The connection task ends with its client.
         tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 if let AsyncMessage::Notice(notice) = message {
-                    // Nobody reads any more at the end of the test.
+                    // At the end of the test, nobody reads any more.
                     let _ = sender.send(notice.detail().unwrap_or_default().to_owned());
                 }
             }
@@ -71,7 +71,7 @@ fn ids_in(tree: &str) -> Vec<u32> {
     ids
 }
 
-/// What is neither PostgreSQL's own nor of our schema.
+/// The functions and operators that belong neither to PostgreSQL nor to our schema.
 async fn strangers(client: &Client, ids: &[u32]) -> String {
     let ids = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     let sql = format!(
@@ -87,8 +87,8 @@ async fn strangers(client: &Client, ids: &[u32]) -> String {
     value(client, &sql).await
 }
 
-/// The statements of the files, by name, with everything filled in. Parts of statements are filled in, and are not among
-/// them; nor is what can't be prepared.
+/// The statements of the SQL files, by name, with all placeholders filled. Files that are only parts of statements are
+/// left out, and so are statements that can't be prepared.
 fn statements() -> BTreeMap<String, String> {
     let texts: BTreeMap<String, String> = sql_files()
         .iter()
@@ -127,7 +127,7 @@ async fn no_statement_of_ours_resolves_to_anything_in_public() {
     make_public_hostile(&observer).await;
     let mut printing = Printing::on(&db).await;
 
-    // So that it is seen what would happen: this one is taken from public.
+    // Shows what would happen without a schema: this call resolves to public.
     let taken = "prepare taken as select array_agg(1::float8); deallocate all";
     let taken = printing.resolved(taken).await;
     assert!(strangers(&observer, &taken).await.contains("array_agg(double precision)"));

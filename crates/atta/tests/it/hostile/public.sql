@@ -1,5 +1,5 @@
--- Functions and operators that get in the way of those of pg_catalog. {names} the names of functions, as text literals.
--- Or this session would be the first to call them.
+-- Functions and operators that hide those of pg_catalog. {names} the names of functions, as text literals. The search
+-- path is set first, because otherwise this session would call them itself.
 set search_path = pg_catalog;
 
 create sequence public.hostile_calls;
@@ -38,7 +38,8 @@ begin
       end loop;
     end loop;
   end loop;
-  -- Functions with the types of those in pg_catalog, and where these take any type, or have fewer types, with others.
+  -- Functions with the types of those in pg_catalog. Where these accept any type, or fewer types, also with other
+  -- types.
   for function in
     select
       proname as name,
@@ -57,7 +58,7 @@ begin
       begin
         execute format('create function public.%I(%s) returns text %s', function.name, a, body);
       exception when others then
-        -- A type that no function in this language can have.
+        -- This language does not support functions with this type.
         null;
       end;
     end loop;

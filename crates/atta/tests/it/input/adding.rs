@@ -1,4 +1,4 @@
-//! Every way to add a job, with every odd name, number and time.
+//! Every way to add a job, with unusual names, numbers and times.
 
 use atta::{
     BatchTaskHandler, IntoBatchResult, IntoTaskHandlerResult, Job, JobKeyMode, JobSpec, JobSpecBuilder,
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::support::{Place, assert_clear, check, expected_refusal, json_text, name, spec};
 
-/// Whether the job is the one that was asked for.
+/// Whether the job has the given values.
 fn assert_as_given(job: &Job, identifier: &str, payload: &str, spec: &JobSpec) -> Result<(), TestCaseError> {
     prop_assert_eq!(job.task_identifier(), identifier);
     prop_assert_eq!(job.queue_name(), spec.queue_name.as_deref());
@@ -20,7 +20,7 @@ fn assert_as_given(job: &Job, identifier: &str, payload: &str, spec: &JobSpec) -
     prop_assert_eq!(job.priority(), spec.priority.unwrap_or(0));
     prop_assert_eq!(job.max_attempts(), spec.max_attempts.unwrap_or(25));
     if let Some(run_at) = spec.run_at {
-        // A leap second is the second after it.
+        // A leap second is stored as the second after it.
         prop_assert_eq!(job.run_at().timestamp_micros(), run_at.timestamp_micros());
     }
     let mut flags = spec.flags.clone().unwrap_or_default();
@@ -50,7 +50,7 @@ async fn assert_stored(place: &Place, job: &Job) -> Result<(), TestCaseError> {
 }
 
 #[test]
-fn one_job_is_added_as_it_was_given_or_refused_by_the_field_that_is_wrong() {
+fn one_job_is_added_unchanged_or_rejected_with_the_invalid_field() {
     check(60, (name(128), json_text(), spec()), |place, (identifier, payload, spec)| async move {
         let added = place.utils.add_raw_job(identifier.as_str(), raw(&payload), spec.clone()).await;
         match (added, expected_refusal(&identifier, &spec)) {
@@ -71,7 +71,7 @@ fn one_job_is_added_as_it_was_given_or_refused_by_the_field_that_is_wrong() {
     });
 }
 
-/// Few go through the SQL function, many by COPY; either all are there afterwards or none.
+/// Few jobs are added by the SQL function, many by COPY; either all of them exist afterwards or none.
 #[test]
 fn of_many_jobs_all_are_added_or_none() {
     let jobs = prop_oneof![3 => 1..4_usize, 1 => 50..55_usize].prop_flat_map(|count| {
@@ -81,7 +81,7 @@ fn of_many_jobs_all_are_added_or_none() {
     check(30, jobs, |place, (count, odd, wants_them_back)| async move {
         let mut names = vec![("good".to_owned(), "{}".to_owned(), JobSpec::default()); count];
         if let Some((at, identifier, payload, spec)) = odd {
-            // One by one only: the whole call is refused for it.
+            // This mode is allowed only for single adds: otherwise the whole call would be rejected.
             let spec = JobSpec {
                 job_key_mode: spec.job_key_mode.filter(|mode| *mode != JobKeyMode::UnsafeDedupe),
                 ..spec
@@ -120,8 +120,8 @@ fn of_many_jobs_all_are_added_or_none() {
     });
 }
 
-/// In a transaction of the caller's: what is refused there is refused as everywhere, and the caller's own rows and the jobs
-/// before it go with the transaction, or stay if there was a savepoint.
+/// In a transaction of the caller: invalid input is rejected as everywhere. The caller's own rows and the jobs before
+/// are rolled back with the transaction, or stay if there was a savepoint.
 #[test]
 fn in_a_transaction_all_is_added_or_nothing() {
     let job = || (name(128), json_text(), spec());
@@ -130,7 +130,7 @@ fn in_a_transaction_all_is_added_or_nothing() {
         (job(), 0..4_u8, any::<bool>()),
         |place, ((identifier, payload, spec), way, commits)| async move {
             let fail = |error: atta::Error| TestCaseError::fail(error.to_string());
-            // Many at once know no such mode.
+            // This mode is not allowed when several jobs are added at once.
             let spec = JobSpec {
                 job_key_mode: spec.job_key_mode.filter(|mode| way == 0 || *mode != JobKeyMode::UnsafeDedupe),
                 ..spec
@@ -143,7 +143,7 @@ fn in_a_transaction_all_is_added_or_nothing() {
             let mut savepoint = transaction.transaction().await.expect("a savepoint");
             let raw_spec = RawJobSpec::new(identifier.as_str(), raw(&payload), spec.clone()).map_err(fail)?;
             let many = vec![RawJobSpec::new("good", 1, JobSpec::default()).map_err(fail)?, raw_spec.clone()];
-            // Enough of them go by COPY.
+            // Enough jobs that COPY is used.
             let mut crowd = vec![many[0].clone(); 60];
             crowd.push(raw_spec);
             let added = match way {
@@ -180,7 +180,7 @@ fn in_a_transaction_all_is_added_or_nothing() {
     );
 }
 
-/// By one call that connects by itself.
+/// A single call that connects by itself.
 #[test]
 fn a_quick_add_is_added_or_refused_the_same() {
     check(6, (name(128), json_text(), spec()), |place, (identifier, payload, spec)| async move {
@@ -198,7 +198,7 @@ fn a_quick_add_is_added_or_refused_the_same() {
     });
 }
 
-/// Payload of the typed ways.
+/// The payload for the typed functions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Typed {
     text: String,
@@ -228,7 +228,7 @@ impl TaskHandler for Nothing {
 
 #[test]
 fn typed_payloads_come_back_as_they_were() {
-    // serde_json reads not every fraction to the last bit, unless it is told to.
+    // By default, serde_json does not read every fraction exactly.
     let numbers =
         prop_oneof![Just(-0.0), Just(1e300), Just(f64::from(i32::MIN)), any::<i32>().prop_map(f64::from)];
     check(20, (name(128), numbers), |place, (text, number)| async move {
@@ -245,7 +245,7 @@ fn typed_payloads_come_back_as_they_were() {
         let batch =
             place.utils.add_batch_job(std::slice::from_ref(&given), keyed.clone()).await.map_err(fail)?;
         prop_assert_eq!(batch.payload::<Vec<Typed>>().map_err(fail)?, vec![given.clone()]);
-        // What joins a batch goes through jsonb, which has no NUL: then the first stays as it was.
+        // A batch is merged by jsonb, which has no NUL: then the first batch stays unchanged.
         match place.utils.add_batch_job(std::slice::from_ref(&given), keyed).await {
             Ok(joined) => prop_assert_eq!(joined.payload::<Vec<Typed>>().map_err(fail)?.len(), 2),
             Err(error) => {

@@ -1,4 +1,4 @@
-//! Changing and removing jobs, with ids, names, numbers and times that nobody has.
+//! Changing and removing jobs, with ids, names, numbers and times that do not exist.
 
 use atta::{CleanupTask, JobSpecBuilder, RescheduleJobOptions};
 use chrono::DateTime;
@@ -17,7 +17,7 @@ fn ids() -> impl Strategy<Value = Vec<i64>> {
 }
 
 #[test]
-fn ids_that_nobody_has_change_nothing() {
+fn unknown_ids_change_nothing() {
     check(15, (ids(), name(40)), |place, (ids, reason)| async move {
         let job = place.utils.add_raw_job("t", 1, JobSpecBuilder::new().build()).await.map_err(fail)?;
         let ids: Vec<i64> = ids.into_iter().filter(|id| *id != job.id()).collect();
@@ -32,7 +32,7 @@ fn ids_that_nobody_has_change_nothing() {
         for id in ids {
             prop_assert!(utils.get_job(id).await.map_err(fail)?.is_none());
         }
-        // A reason may hold anything; what can't be stored is replaced.
+        // A reason may contain anything; characters that can't be stored are replaced.
         let failed = utils.permanently_fail_jobs(&[job.id(), job.id()], &reason).await.map_err(fail)?;
         prop_assert_eq!(failed.len(), 1);
         let stored = reason.replace('\0', "\u{fffd}");
@@ -87,7 +87,7 @@ fn jobs_are_rescheduled_as_asked_or_stay_as_they_were() {
 }
 
 #[test]
-fn names_that_nobody_has_are_no_matter() {
+fn unknown_names_change_nothing() {
     check(20, (name(512), name(128)), |place, (odd, other)| async move {
         let utils = &place.utils;
         let keyed = JobSpecBuilder::new().job_key("known").build();

@@ -1,5 +1,5 @@
-//! A table full of odd rows, good jobs among them: a worker runs what can be run, whatever stands beside it, and everything
-//! can be looked at.
+//! A table full of unusual rows, with ordinary jobs among them: a worker runs all jobs that can be run, and all rows
+//! can be listed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use tokio_postgres::Client;
 
 use super::super::worker::support::{Running, options};
 
-/// What SQL lets in, and what hands that have access can make of it.
+/// Rows that SQL accepts, and that somebody with access to the tables can create.
 const ODD_ROWS: &str = r#"
     select graphile_worker.add_job('odd', payload::json) from unnest(array[
         'null', '"x"', '1e400', '"\u0000"', '"\ud800"', '{"a":1,"a":2}', repeat('9', 5001),
@@ -43,14 +43,14 @@ const ODD_ROWS: &str = r#"
     from odd where job.id = odd.id and n <= 12;
 "#;
 
-/// Good ones: without a queue, in queues of their own, and behind odd ones.
+/// Ordinary jobs: without a queue, in their own queues, and behind unusual ones.
 const GOOD_ROWS: &str = "
     select graphile_worker.add_job('good') from generate_series(1, 20);
     select graphile_worker.add_job('good', queue_name := queue_name)
     from unnest(array['odd', '', 'own', 'q-infinity', 'q1800-01-01']) as queue_name, generate_series(1, 2);
 ";
 
-/// Takes any JSON that serde_json can hold, and fails on the rest.
+/// Accepts any JSON that serde_json supports, and fails for the rest.
 #[derive(Serialize, Deserialize)]
 struct Odd(serde_json::Value);
 
@@ -60,7 +60,7 @@ impl TaskHandler for Odd {
     async fn run(self, _ctx: WorkerContext) -> impl IntoTaskHandlerResult {}
 }
 
-/// Clocks of old had offsets with seconds, and the year 1 begins before its time in the west.
+/// Old offsets had seconds, and in the west the year 1 begins before UTC's.
 const ZONES: [&str; 3] = ["UTC", "America/New_York", "Asia/Kolkata"];
 
 async fn database(zone: &str) -> (Database, Client, WorkerUtils) {
@@ -77,7 +77,7 @@ async fn count(client: &Client, which: &str) -> i64 {
     client.query_one(&sql, &[]).await.unwrap().get(0)
 }
 
-/// Looks at everything in every way, while it may be worked on.
+/// Lists everything in every way, while jobs may be running.
 async fn assert_readable(utils: &WorkerUtils) {
     let all = JobFilter { limit: u32::MAX, ..JobFilter::default() };
     let jobs = utils.list_jobs_with_states(&all).await.unwrap();
@@ -96,8 +96,8 @@ async fn assert_readable(utils: &WorkerUtils) {
     utils.reschedule_jobs(&ids, Default::default()).await.unwrap();
 }
 
-/// Runs a worker, fills the table when it has come so far as to claim in that way, and ends it in good order when none of
-/// these jobs is left.
+/// Runs a worker, fills the table when the worker claims in the wanted way, and shuts it down when none of these jobs
+/// is left.
 async fn run_until(
     db: &Database,
     claims: Claims,
@@ -110,7 +110,7 @@ async fn run_until(
     let probe = {
         let is_so = is_so.clone();
         move |ctx: WorkerContext| {
-            // A held job's row does not say whose it is.
+            // The row of a held job does not contain a worker.
             let is_held = ctx.job().locked_by().is_none();
             is_so.fetch_or(is_held == (claims == Claims::Held), Ordering::Relaxed);
             async {}
@@ -148,7 +148,7 @@ async fn good_jobs_are_done_and_odd_ones_tried(claims: Claims, zone: &str) {
     };
     run_until(&db, claims, options, fill, due).await;
     assert_eq!(count(&client, "task_identifier = 'good' or locked_at is not null").await, 0);
-    // What serde_json can't hold has failed with an error that says so, and is tried again later.
+    // Payloads that serde_json does not support have failed with an error that says so, and are retried later.
     assert!(count(&client, "last_error like '%number out of range%' and attempts >= 1").await >= 1);
     assert!(count(&client, "last_error like '%recursion limit%' and attempts >= 1").await >= 1);
     assert_eq!(count(&client, "run_at > now() + interval '1 day' and attempts = 0").await, 6);
@@ -156,20 +156,20 @@ async fn good_jobs_are_done_and_odd_ones_tried(claims: Claims, zone: &str) {
 }
 
 #[tokio::test]
-async fn good_jobs_are_done_and_odd_ones_tried_by_held_claims() {
+async fn ordinary_jobs_complete_beside_odd_ones_with_held_claims() {
     for zone in ZONES {
         good_jobs_are_done_and_odd_ones_tried(Claims::Held, zone).await;
     }
 }
 
 #[tokio::test]
-async fn good_jobs_are_done_and_odd_ones_tried_by_durable_claims() {
+async fn ordinary_jobs_complete_beside_odd_ones_with_durable_claims() {
     for zone in ZONES {
         good_jobs_are_done_and_odd_ones_tried(Claims::Durable, zone).await;
     }
 }
 
-/// What a task may answer, by its payload.
+/// The errors that a task may return, by payload.
 fn odd_error(what: &str) -> TaskError {
     let deep = || format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let payload = |json: String| RawValue::from_string(json).expect("JSON");
@@ -188,7 +188,7 @@ fn odd_error(what: &str) -> TaskError {
 
 const ANSWERS: [&str; 9] = ["nul", "empty", "letters", "huge", "late", "first", "last", "deep", "other"];
 
-/// Fails in every odd way, under a policy that makes each delay endless.
+/// Fails in every unusual way, with a retry policy that makes each delay endless.
 #[derive(Serialize, Deserialize)]
 struct Fails(String);
 
@@ -237,7 +237,7 @@ async fn odd_answers_of_tasks_are_written_down() {
     odd_answers_are_written_down(&db, Claims::Durable).await;
 }
 
-/// The encoding of a database may lack letters that errors have.
+/// The encoding of a database may lack characters that an error contains.
 #[tokio::test]
 async fn an_error_with_letters_that_the_database_lacks_is_written_without_them() {
     let db = Database::encoded("LATIN1").await;
@@ -245,7 +245,7 @@ async fn an_error_with_letters_that_the_database_lacks_is_written_without_them()
     odd_answers_are_written_down(&db, Claims::Durable).await;
 }
 
-/// And it may have others, which stay.
+/// Characters that the encoding has are kept.
 #[tokio::test]
 async fn letters_of_an_error_that_the_database_has_are_kept() {
     let db = Database::encoded("LATIN1").await;
@@ -267,21 +267,21 @@ async fn letters_of_an_error_that_the_database_has_are_kept() {
     }
 }
 
-/// Inserts a payload as bytes of the database's encoding, which need be no characters.
+/// Inserts a payload as bytes, which may be invalid in the encoding of the database.
 const INSERT_BYTES: &str = "insert into graphile_worker._private_jobs (task_id, payload, run_at)
     select task.id, json_build_object('text', convert_from($1, getdatabaseencoding())), now() - interval '1 hour'
     from graphile_worker._private_tasks as task
     where task.identifier = 't'
     returning id";
 
-/// In databases with another encoding than UTF-8, a job may have text that the server can't send.
+/// In databases with an encoding other than UTF-8, a job may have text that the server can't send.
 async fn jobs_whose_text_cannot_be_sent_fail_and_the_others_run(encoding: &str, claims: Claims) {
     let db = Database::encoded(encoding).await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();
     utils.migrate().await.unwrap();
     let client = db.client().await;
     utils.add_raw_job("t", 1, JobSpecBuilder::new()).await.unwrap();
-    // A small one, and one whose payload is read apart.
+    // A small payload, and one that is read separately.
     let mut bad = Vec::new();
     for text in [&b"a\x81b"[..], &[b"a\x81b".repeat(3), fastrand_text(9000)].concat()] {
         bad.push(client.query_one(INSERT_BYTES, &[&text]).await.unwrap().get::<_, i64>(0));
@@ -309,7 +309,7 @@ async fn jobs_whose_text_cannot_be_sent_fail_and_the_others_run(encoding: &str, 
     assert_eq!(job.payload_json(), r#"{"unreadable" : "{\"text\" : \"a\\201b\"}"}"#);
 }
 
-/// Text that is not stored compressed in few bytes.
+/// Text that compression does not make small.
 fn fastrand_text(length: usize) -> Vec<u8> {
     std::iter::repeat_with(|| fastrand::alphanumeric() as u8).take(length).collect()
 }

@@ -1,4 +1,4 @@
-//! Options at their extremes, and everything else that is read before a worker runs: schema names, connection strings,
+//! Options at their extremes, and all other input that is read before a worker runs: schema names, connection strings,
 //! crontabs.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::support::{ODD_TEXTS, check, name, small_number, time};
 
-/// Lengths of time from none to never.
+/// Durations from zero to the longest possible.
 fn duration() -> impl Strategy<Value = Duration> {
     let odd = [
         Duration::ZERO,
@@ -32,7 +32,7 @@ fn size() -> impl Strategy<Value = usize> {
     prop::sample::select(vec![0, 1, 2, 5, 1_000_001, usize::MAX / 2, usize::MAX])
 }
 
-/// Mostly what a worker can start with, so that many do.
+/// Mostly valid options, so that many workers start.
 #[derive(Clone, Debug)]
 struct Odd {
     sizes: [Option<usize>; 3],
@@ -94,7 +94,7 @@ impl Odd {
 }
 
 #[test]
-fn a_worker_with_any_options_works_or_says_what_is_wrong() {
+fn a_worker_with_any_options_works_or_reports_the_invalid_option() {
     check(24, odd(), |place, odd| async move {
         let options = odd.apply(WorkerOptions::default().database_url(place.db.url()));
         let worker = match options.init().await {
@@ -200,9 +200,9 @@ proptest! {
             Ok(items) => items.iter().for_each(|item| drop((item.to_string(), item.next_after(Utc::now())))),
             Err(errors) => prop_assert!(errors.len() > 0),
         }
-        // A phrase, or an error.
+        // Returns a duration or an error, and does not panic.
         let _ = text.parse::<CrontabFill>();
-        // Neither panics at a pattern.
+        // Neither function panics, whatever the pattern.
         let _ = (Cron::task("t", &text), Cron::pattern::<Never>(&text));
     }
 
@@ -214,7 +214,7 @@ proptest! {
         let item = Cron::task(task.as_str(), "0 0 29 2 *").map_err(|error| TestCaseError::fail(error.to_string()))?
             .id(id.as_str()).queue(queue.as_str()).job_key(key.as_str()).job_key_mode(JobKeyMode::Replace)
             .max_attempts(attempts).priority(priority).fill(CrontabFill::weeks(u32::MAX.into())).payload(f64::NAN);
-        // Neither of them panics, whatever the time.
+        // Neither function panics, whatever the time.
         let _ = (item.next_after(at), item.matches(at));
         let is_wrong = |text: &str, most: usize| text.contains('\0') || text.is_empty() || text.chars().count() > most;
         let taken = CronItems::new().add(item);

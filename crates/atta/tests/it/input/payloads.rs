@@ -1,4 +1,4 @@
-//! Payloads that are large, deep, or of numbers that hardly anything can hold: by every way in, and by a task out again.
+//! Payloads that are large, deeply nested, or have extreme numbers: added in every way, and read by a task.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use super::super::worker::support::options;
 use super::support::Place;
 
-/// Adds a payload in every way that there is, and gives the ids, or how the first was refused.
+/// Adds a payload in every way. Returns the ids, or the first error.
 async fn add_everywhere(place: &Place, payload: &str) -> atta::Result<Vec<i64>> {
     let raw = || RawValue::from_string(payload.to_owned()).expect("JSON");
     let spec = |payload| RawJobSpec::new("t", payload, JobSpec::default());
@@ -65,7 +65,8 @@ async fn numbers_and_letters_that_no_type_has_come_through() {
     }
 }
 
-/// As deep as the server can read, in the way that it was told; beyond, it says so and nothing is written.
+/// JSON as deep as the server's limit allows is accepted; deeper JSON is rejected with an error, and nothing is
+/// written.
 #[tokio::test]
 async fn deep_json_comes_through_or_is_refused_at_once() {
     let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));

@@ -1,4 +1,4 @@
-//! Looking, by filters and pages that make no sense, at names that hardly do.
+//! Listing with filters and pages that make no sense, and with unusual names.
 
 use atta::{JobFilter, JobSpec, JobState};
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ fn filter() -> impl Strategy<Value = JobFilter> {
 }
 
 #[test]
-fn a_filter_finds_what_fits_or_says_what_is_wrong_with_it() {
+fn a_filter_returns_matching_jobs_or_reports_its_invalid_field() {
     check(40, filter(), |place, filter| async move {
         place.utils.add_raw_job("plain", 1, JobSpec::default()).await.map_err(fail)?;
         let texts = [
@@ -77,7 +77,7 @@ fn a_filter_finds_what_fits_or_says_what_is_wrong_with_it() {
 }
 
 #[test]
-fn overviews_have_every_name_once_whatever_the_pages() {
+fn overviews_have_every_name_once_with_any_page_size() {
     let limits = prop_oneof![Just(1), Just(2), Just(7), Just(u32::MAX)];
     let names: Vec<&str> = ODD_TEXTS.into_iter().filter(|text| !text.contains('\0')).collect();
     check(6, limits, |place, limit| {

@@ -1,4 +1,4 @@
-//! The SQL functions, called as anyone may: with literals of any kind, and with bytes that are no text.
+//! The SQL functions, called with literals of any kind, and with bytes that are not text.
 
 use std::error::Error as StdError;
 
@@ -10,7 +10,7 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::support::check;
 
-/// Literals of every type that the functions take, and of some that they do not.
+/// Literals of every type that the functions accept, and of some that they do not.
 const TEXTS: [&str; 13] = [
     "null",
     "''",
@@ -96,7 +96,7 @@ fn one(literals: &'static [&'static str]) -> impl Strategy<Value = &'static str>
     prop::sample::select(literals)
 }
 
-/// Calls of the functions that add, in this schema.
+/// Calls of the functions that add jobs, in this schema.
 fn adding(schema: &'static str) -> impl Strategy<Value = String> {
     let job = (
         one(&TEXTS),
@@ -138,13 +138,14 @@ fn call() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What the server may say to values: data, constraints, types that do not fit, limits, and our own codes.
+/// Whether the server may return this code for given values: data, constraints, types that do not match, limits, and
+/// our own codes.
 fn is_about_values(code: &str) -> bool {
     ["22", "23", "54", "GWB"].iter().any(|class| code.starts_with(class))
         || ["0A000", "21000", "42804", "42846", "42883"].contains(&code)
 }
 
-/// Over the simple protocol: everything is text.
+/// Over the simple protocol, where everything is text.
 #[test]
 fn a_call_succeeds_or_changes_nothing() {
     let calls = prop::collection::vec(call(), 1..8);
@@ -164,7 +165,7 @@ fn a_call_succeeds_or_changes_nothing() {
                 prop_assert!(is_about_values(error.code().code()), "{error:?}: {call}");
                 prop_assert_eq!(place.count().await, before, "{}", call);
             }
-            // Whatever is there now can be read.
+            // All remaining jobs can be read.
             let read = place.utils.list_jobs(&atta::JobFilter::default()).await;
             prop_assert!(read.is_ok(), "{read:?} after {call}");
         }
@@ -172,7 +173,7 @@ fn a_call_succeeds_or_changes_nothing() {
     });
 }
 
-/// The functions of those who may only add, as one of them.
+/// The functions of the producer role, called by that role.
 #[test]
 fn a_producers_call_succeeds_or_changes_nothing() {
     let remove = one(&TEXTS).prop_map(|key| format!("remove_job({key})"));
@@ -198,7 +199,7 @@ fn a_producers_call_succeeds_or_changes_nothing() {
     });
 }
 
-/// Bytes in the place of a text, past all that a driver checks.
+/// Bytes in place of a text, without the checks of a driver.
 #[derive(Debug)]
 struct Bytes(&'static [u8]);
 

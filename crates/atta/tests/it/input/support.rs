@@ -1,4 +1,4 @@
-//! Odd values, and how often they are tried.
+//! Unusual values, and how many cases are tried.
 
 use std::env;
 use std::future::Future;
@@ -11,7 +11,7 @@ use testkit::Database;
 use tokio::runtime::Runtime;
 use tokio_postgres::Client;
 
-/// A database for all cases of a property, and ways to ask it.
+/// A database for all cases of a property, and its connections.
 pub(crate) struct Place {
     pub(crate) db: Database,
     pub(crate) utils: WorkerUtils,
@@ -44,7 +44,8 @@ impl Place {
     }
 }
 
-/// Tries a property on `cases` values, or on as many as the environment says; each finds no job in the table.
+/// Tries a property with `cases` values, or with the number in the environment. The table has no jobs at the start of
+/// each case.
 pub(crate) fn check<S: Strategy, F: Future<Output = Result<(), TestCaseError>>>(
     cases: u32,
     values: S,
@@ -73,7 +74,7 @@ pub(crate) fn check<S: Strategy, F: Future<Output = Result<(), TestCaseError>>>(
     }
 }
 
-/// An error that a user can act on: it names the field and says what to do, or carries a code of the SQL API.
+/// Checks that a user can act on the error: it names the field and has a hint, or has a code of the SQL API.
 pub(crate) fn assert_clear(error: &Error, field: &str) -> Result<(), TestCaseError> {
     let text = error.to_string();
     prop_assert!(text.contains(field), "{field} is not in: {text}");
@@ -82,7 +83,8 @@ pub(crate) fn assert_clear(error: &Error, field: &str) -> Result<(), TestCaseErr
     Ok(())
 }
 
-/// Texts that are names, or nearly: at their limits, empty, with NUL, quotes, placeholders, letters of every length.
+/// Texts that are names, or nearly: at the length limits, empty, with NUL, quotes, placeholders, characters of every
+/// length.
 pub(crate) fn name(limit: usize) -> impl Strategy<Value = String> {
     prop_oneof![
         4 => prop::sample::select(ODD_TEXTS.to_vec()).prop_map(str::to_owned),
@@ -93,7 +95,7 @@ pub(crate) fn name(limit: usize) -> impl Strategy<Value = String> {
     ]
 }
 
-/// Texts that have been trouble somewhere.
+/// Texts that are known to cause trouble.
 pub(crate) const ODD_TEXTS: [&str; 22] = [
     "",
     " ",
@@ -119,7 +121,7 @@ pub(crate) const ODD_TEXTS: [&str; 22] = [
     "👩‍👩‍👧",
 ];
 
-/// Times at every edge that there is.
+/// Times around all limits.
 pub(crate) fn time() -> impl Strategy<Value = DateTime<Utc>> {
     let at = |text: &str| DateTime::parse_from_rfc3339(text).expect("a time").to_utc();
     let edges = vec![
@@ -144,7 +146,7 @@ pub(crate) fn time() -> impl Strategy<Value = DateTime<Utc>> {
     ]
 }
 
-/// Whether the database keeps such a time.
+/// Whether the database can store such a time.
 pub(crate) fn is_storable(time: DateTime<Utc>) -> bool {
     (-62_135_596_800..=253_402_214_400).contains(&time.timestamp()) && {
         let last = DateTime::from_timestamp(253_402_214_400, 0).expect("a time");
@@ -156,7 +158,7 @@ pub(crate) fn small_number() -> impl Strategy<Value = i16> {
     prop_oneof![prop::sample::select(vec![i16::MIN, -1, 0, 1, 25, i16::MAX]), any::<i16>()]
 }
 
-/// Any spec, of good and bad fields.
+/// Any spec, with valid and invalid fields.
 pub(crate) fn spec() -> impl Strategy<Value = JobSpec> {
     let modes = vec![JobKeyMode::Replace, JobKeyMode::PreserveRunAt, JobKeyMode::UnsafeDedupe];
     (
@@ -179,7 +181,7 @@ pub(crate) fn spec() -> impl Strategy<Value = JobSpec> {
         })
 }
 
-/// A word of the error that an add of this job must end with; none if it must succeed.
+/// A part of the error with which an add of this job must fail; none if it must succeed.
 pub(crate) fn expected_refusal(identifier: &str, spec: &JobSpec) -> Option<&'static str> {
     let is_nul = |text: &str| text.contains('\0');
     let is_long = |text: &str, most: usize| text.chars().count() > most;
@@ -208,7 +210,7 @@ pub(crate) fn expected_refusal(identifier: &str, spec: &JobSpec) -> Option<&'sta
     }
 }
 
-/// Texts of JSON that PostgreSQL stores, odd ones among them.
+/// JSON texts that PostgreSQL can store, including unusual ones.
 pub(crate) fn json_text() -> impl Strategy<Value = String> {
     let odd = [
         "null",

@@ -1,4 +1,4 @@
-//! How the indexes on the table of jobs come about while others use it.
+//! Building the indexes on the table of jobs while others use it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ fn migrating(db: &Database) -> JoinHandle<atta::Result<MigrationPlan>> {
     })
 }
 
-/// Adds jobs until it is told to stop. None of them may wait for a lock for a second.
+/// Adds jobs until it is stopped. None of the adds may wait for a lock for a second.
 fn adding(db: &Database, stop: &Arc<AtomicBool>) -> JoinHandle<u32> {
     let (url, stop) = (db.direct_url(), stop.clone());
     tokio::spawn(async move {
@@ -61,7 +61,7 @@ fn adding(db: &Database, stop: &Arc<AtomicBool>) -> JoinHandle<u32> {
     })
 }
 
-/// Migrates while a transaction that has added a job stays open, until several adds were made while the migration waits.
+/// Migrates while a transaction that has added a job stays open. Several adds must succeed while the migration waits.
 async fn migrate_beside_a_transaction(db: &Database) {
     let is_waiting = "select count(*) > 0 from pg_locks join pg_stat_activity using (pid)
         where not granted and datname = current_database()";
@@ -73,10 +73,10 @@ async fn migrate_beside_a_transaction(db: &Database) {
     })
     .await;
     let stop = Arc::new(AtomicBool::new(false));
-    let adders = [adding(db, &stop), adding(db, &stop)];
+    let producers = [adding(db, &stop), adding(db, &stop)];
     let before = value(&observer, "select coalesce(max(id), 0) from graphile_worker._private_jobs").await;
     wait_for("jobs to be added for a while", || async {
-        // The job of the open transaction is not seen.
+        // The job of the open transaction is not visible.
         let sql = format!(
             "select count(*) > 50 and max(created_at) - min(created_at) > interval '3 seconds'
              from graphile_worker._private_jobs where id > {before}"
@@ -89,8 +89,8 @@ async fn migrate_beside_a_transaction(db: &Database) {
     let plan = tokio::time::timeout(testkit::DEADLINE, migration).await.expect("it ends").unwrap().unwrap();
     assert!(plan.titles().any(|title| title == "_atta_jobs_task_index"), "{plan}");
     stop.store(true, Ordering::Relaxed);
-    for adder in adders {
-        assert!(adder.await.expect("no add waited for long") > 0);
+    for producer in producers {
+        assert!(producer.await.expect("no add waited for long") > 0);
     }
     assert_whole(db).await;
 }
@@ -113,7 +113,7 @@ async fn adds_go_on_while_the_indexes_of_a_small_table_wait_for_it() {
     migrate_beside_a_transaction(&db).await;
 }
 
-/// As a build leaves it that was interrupted.
+/// An index in the state in which an interrupted build leaves it.
 #[tokio::test]
 async fn an_invalid_index_is_not_current_and_is_built_again() {
     for fill in ["", MANY] {

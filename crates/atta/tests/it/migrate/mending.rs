@@ -1,4 +1,4 @@
-//! Schemas that somebody else has been at: newer ones, functions replaced by hand, objects dropped.
+//! Schemas that others have changed: newer ones, functions that were replaced, objects that were dropped.
 
 use atta::{MigrationPlan, Schema};
 use testkit::Database;
@@ -75,7 +75,7 @@ async fn dropped_tables_and_indexes_of_our_own_are_put_back() {
 }
 
 #[tokio::test]
-async fn a_mark_that_a_breaking_revision_lacks_is_put_right() {
+async fn a_missing_mark_of_a_breaking_revision_is_added() {
     let db = Database::migrated().await;
     let mut client = db.client().await;
     run(&client, "update graphile_worker.migrations set breaking = false").await;

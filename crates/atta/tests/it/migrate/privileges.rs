@@ -1,4 +1,4 @@
-//! Roles that may not do everything: what is missing is named, with the statement that grants it.
+//! Roles with few privileges: the error names what is missing, with the statement that grants it.
 
 use atta::Schema;
 use testkit::Database;
@@ -7,14 +7,14 @@ use tokio_postgres::Client;
 use super::{assert_functions_work, fingerprint};
 use crate::sql_api::support::run;
 
-/// A role of this test's own that may log in and nothing else.
+/// A role of this test that may log in and nothing else.
 async fn role(db: &Database, client: &Client, name: &str) -> String {
     let role = format!("{}_{name}", db.name());
     run(client, &format!("create role {role} login")).await;
     role
 }
 
-/// The hint of a migration as `role` that must fail because of the set-up, and must change nothing.
+/// The hint of a migration as `role`, which must fail because of missing privileges and change nothing.
 async fn hint(db: &Database, role: &str) -> String {
     let observer = db.client().await;
     let before = fingerprint(&observer).await;
@@ -27,7 +27,7 @@ async fn hint(db: &Database, role: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_create_a_schema_is_told_the_grant_and_it_helps() {
+async fn a_role_that_may_not_create_a_schema_gets_a_grant_as_a_hint_and_it_works() {
     let db = Database::empty().await;
     let owner = db.client().await;
     let role = role(&db, &owner, "Lowly").await.to_lowercase();
@@ -53,7 +53,7 @@ async fn a_role_with_a_schema_of_its_own_needs_no_rights_on_the_database() {
 }
 
 #[tokio::test]
-async fn an_empty_schema_of_somebody_else_is_named_with_the_grant_and_it_helps() {
+async fn for_an_empty_schema_of_another_role_the_hint_is_a_grant_that_works() {
     let db = Database::empty().await;
     let owner = db.client().await;
     let role = role(&db, &owner, "guest").await;
@@ -108,13 +108,13 @@ async fn a_role_that_may_not_replace_functions_works_with_those_that_are_there()
         let plan = atta::migrate(&mut client, &Schema::default()).await.unwrap();
         assert_eq!(plan.titles().collect::<Vec<_>>(), ["force_unlock_workers"]);
         assert_eq!(fingerprint(&owner).await, before);
-        // Refused inside a transaction: none is left open.
+        // `discard all` fails inside a transaction: this checks that none is left open.
         run(&client, "discard all").await;
     }
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_create_what_is_missing_is_refused() {
+async fn a_role_that_may_not_create_missing_objects_is_rejected() {
     let db = Database::migrated().await;
     let owner = db.client().await;
     let role = role(&db, &owner, "runner").await;

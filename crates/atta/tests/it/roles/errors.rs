@@ -1,4 +1,4 @@
-//! What errors tell the role that adds: never what is stored, and never a statement of the owner's.
+//! Errors for the producer role contain no stored data, and no statement of the owner.
 
 use tokio_postgres::Client;
 use tokio_postgres::error::DbError;
@@ -6,7 +6,7 @@ use tokio_postgres::error::DbError;
 use super::support::{Roles, quoted};
 use crate::sql_api::support::{pid, refusal, run, value, wait_until_blocked};
 
-/// All that an error says.
+/// All parts of an error.
 fn parts(error: &DbError) -> String {
     let parts = [
         Some(error.message()),
@@ -28,7 +28,7 @@ fn assert_tells_nothing(error: &DbError) {
     }
 }
 
-/// Each way to call it: with one job and with many.
+/// The two ways to call the functions: with one job and with many.
 fn calls(add: &str, rest: &str) -> [String; 2] {
     let [payload, key] = rest.split(';').collect::<Vec<_>>()[..] else { panic!("payload;key: {rest}") };
     [
@@ -61,7 +61,7 @@ async fn an_array_that_jsonb_would_refuse_is_not_quoted() {
     assert_eq!(value(&roles.owner, merged).await, r#"["secret", "\u0000", 1, 1]"#);
 }
 
-/// Constraints and triggers of the owner's see stored rows, and errors of the server quote values.
+/// Constraints and triggers of the owner see stored rows, and errors of the server quote values.
 #[tokio::test]
 async fn errors_of_constraints_and_triggers_are_not_passed_on() {
     let roles = Roles::new().await;
@@ -103,7 +103,7 @@ async fn errors_of_constraints_and_triggers_are_not_passed_on() {
         assert_eq!((error.code().code(), error.message()), ("P0001", "not today"));
         assert_tells_nothing(&error);
     }
-    // Not even if the producer asks for everything that the server says.
+    // Not even if the producer asks for all messages of the server.
     run(&producer, "set client_min_messages = debug5; set debug_print_parse = on").await;
     refusals(&producer, &calls(&add, "'[1]';'k'"), "P0001").await;
 }
@@ -132,7 +132,7 @@ async fn time_limits_locks_and_mistakes_are_told_without_the_statement() {
     assert_tells_nothing(&error);
     run(&roles.owner, "rollback").await;
 
-    // Its own mistakes are explained.
+    // The producer's own mistakes are explained.
     for (arguments, code, word) in [
         (format!("'{}'", "x".repeat(129)), "GWBID", "129 characters"),
         ("null".to_owned(), "GWBID", "null"),

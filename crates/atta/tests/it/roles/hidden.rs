@@ -1,4 +1,4 @@
-//! Roles that may read the tables, and from whom row level security hides the rows.
+//! Roles that may read the tables, but row level security hides the rows from them.
 
 use atta::{JobFilter, Result, Schema, WorkerUtils};
 

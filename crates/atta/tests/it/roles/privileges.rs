@@ -1,9 +1,9 @@
-//! What each role may do with everything that there is, whatever a later version adds.
+//! The privileges of each role on all existing objects, including those that a later version adds.
 
 use super::support::Roles;
 use crate::sql_api::support::value;
 
-/// The privileges of a role on all tables and views of both schemas, without their names, and on single columns too.
+/// The privileges of a role on all tables, views and columns of both schemas, without the names of the schemas.
 async fn on_tables(roles: &Roles, kind: &str, schema: &str) -> String {
     let (login, schema) = (roles.login(kind), schema.replace('\'', "''"));
     let sql = format!(
@@ -76,7 +76,7 @@ async fn no_role_has_a_privilege_that_it_does_not_need() {
         );
         assert_eq!(value(&roles.owner, &is_plain).await, "true", "{kind}");
     }
-    // The one view that a producer sees says which revisions there are.
+    // The only view that a producer can read contains the revisions.
     let seen = format!("select count(*) from {}.migrations", add_schema.quoted());
     assert_eq!(value(&roles.client("producer").await, &seen).await, value(&roles.owner, &seen).await);
 }

@@ -1,4 +1,4 @@
-//! The role that adds.
+//! The producer role.
 
 use atta::{JobKeyMode, JobSpec, JobSpecBuilder, RawJobSpec};
 use serde_json::json;
@@ -36,7 +36,7 @@ async fn a_producer_adds_by_graphile_s_names_and_arguments() {
 }
 
 #[tokio::test]
-async fn a_producer_is_told_nothing_of_a_job_that_it_did_not_say_itself() {
+async fn a_producer_learns_nothing_about_a_job_except_its_own_values() {
     let roles = Roles::new().await;
     let add = roles.add_schema().quoted();
     run(
@@ -105,7 +105,7 @@ async fn a_producer_can_do_nothing_else() {
 }
 
 #[tokio::test]
-async fn whoever_has_no_role_can_t_add_either() {
+async fn a_login_without_a_role_can_not_add_jobs() {
     let roles = Roles::new().await;
     let nobody = format!("{}_nobody", roles.db.name());
     run(&roles.owner, &format!("create role {nobody} login")).await;
@@ -113,7 +113,7 @@ async fn whoever_has_no_role_can_t_add_either() {
     let add = roles.add_schema().quoted();
     assert_denied(&client, &[&format!("select {add}.add_job('t')"), "select graphile_worker.add_job('t')"])
         .await;
-    // With a look into the schema the functions themselves are still closed.
+    // With USAGE on the schema, the functions themselves still can't be executed.
     run(&roles.owner, &format!("grant usage on schema {add} to {nobody}")).await;
     assert_denied(
         &client,
@@ -123,7 +123,7 @@ async fn whoever_has_no_role_can_t_add_either() {
 }
 
 #[tokio::test]
-async fn what_a_producer_puts_into_its_search_path_is_not_run_as_the_owner() {
+async fn functions_in_a_producers_search_path_do_not_run_as_the_owner() {
     let roles = Roles::new().await;
     let login = roles.login("producer");
     run(&roles.owner, &format!("create schema evil authorization {login}")).await;
@@ -141,7 +141,7 @@ async fn what_a_producer_puts_into_its_search_path_is_not_run_as_the_owner() {
     .await;
     let add = roles.add_schema().quoted();
     run(&producer, &format!("select {add}.add_job('t'); select {add}.add_job('t', job_key := 'k')")).await;
-    // So that is how it would go. Our own functions name the schema of everything that they call.
+    // This shows that the attack would work. Our own functions name the schema of everything that they call.
     run(&roles.owner, "grant usage on schema evil to public; set search_path = evil, pg_catalog").await;
     let hijacked = refusal(&roles.owner, "select now()").await;
     assert!(hijacked.message().starts_with("ran as"), "{hijacked}");
@@ -178,7 +178,7 @@ async fn the_library_adds_with_the_rights_of_a_producer() {
     assert_eq!(utils.add_raw_job("email", 2, deduped).await.unwrap().id(), job.id());
 
     let job_of = |n: usize| RawJobSpec::new("many", n, JobSpec::default()).unwrap();
-    // More than enough for a COPY, which a producer can't do.
+    // Enough jobs that a COPY would be used, which a producer can't do.
     for count in [3, 100] {
         let jobs: Vec<RawJobSpec> = (0..count).map(job_of).collect();
         let added = utils.add_raw_jobs(&jobs).await.unwrap();

@@ -1,4 +1,4 @@
-//! The role that looks.
+//! The reader role.
 
 use atta::{JobFilter, Schema, WorkerOptions};
 

@@ -1,4 +1,4 @@
-//! The SQL itself: repeated, with odd names, in the wrong place.
+//! The script itself: repeated, with unusual names, in the wrong place.
 
 use atta::{Schema, roles_sql};
 use testkit::Database;
@@ -6,7 +6,7 @@ use testkit::Database;
 use super::support::{Roles, quoted};
 use crate::sql_api::support::{refusal, run, value};
 
-/// Who may do what, and by which policies and functions.
+/// All privileges, policies and functions.
 const RIGHTS: &str = "select concat(
     (select string_agg(concat(relname, relacl, relowner), ',' order by oid) from pg_class
      where relnamespace not in ('pg_catalog'::regnamespace, 'pg_toast'::regnamespace)),
@@ -16,7 +16,7 @@ const RIGHTS: &str = "select concat(
     (select string_agg(concat(oid, polname, polrelid, polroles), ',' order by oid) from pg_policy))";
 
 #[tokio::test]
-async fn run_again_it_changes_nothing() {
+async fn a_second_run_changes_nothing() {
     let roles = Roles::new().await;
     let before = value(&roles.owner, RIGHTS).await;
     assert!(before.contains("_producer"), "{before}");
@@ -41,12 +41,12 @@ async fn names_that_need_quotes_are_quoted() {
 }
 
 #[tokio::test]
-async fn without_a_schema_it_says_what_to_do_and_leaves_nothing_behind() {
+async fn without_a_schema_it_fails_with_a_hint_and_changes_nothing() {
     let db = Database::empty().await;
     let client = db.client().await;
     let refused = client.batch_execute(&roles_sql(&Schema::default(), db.name()).unwrap()).await.unwrap_err();
     let refused = refused.as_db_error().unwrap();
-    assert_eq!(refused.message(), "there are no jobs in schema graphile_worker");
+    assert_eq!(refused.message(), "schema graphile_worker has no table of jobs");
     assert_eq!(refused.hint(), Some("Install it first: atta migrate"));
     run(&client, "rollback").await;
     let made = format!("select count(*) from pg_roles where rolname like '{}%'", db.name());
@@ -54,7 +54,7 @@ async fn without_a_schema_it_says_what_to_do_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_schema_that_a_stranger_made_first_is_not_used() {
+async fn a_schema_of_another_role_is_not_used() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let (stranger, add) = (format!("{}_stranger", db.name()), format!("{}_add", db.name()));
@@ -85,7 +85,7 @@ async fn a_superuser_gives_the_functions_to_the_owner_of_the_tables() {
         quoted(&format!("{}_add", db.name()))
     );
     assert_eq!(value(&superuser, &strangers).await, "0 of 3");
-    // From now on the owner can do it alone.
+    // From now on, the owner can run it without a superuser.
     run(&client, &sql).await;
 }
 

@@ -1,4 +1,4 @@
-//! Between the begin of a claim and its end: the policies of a role can make that last as long as a test needs.
+//! During a claim: policies of a role can make a claim last as long as a test needs.
 
 use atta::WorkerOptions;
 use testkit::wait_for;
@@ -8,7 +8,7 @@ use crate::faults::support::{JOBS, LOCKED_QUEUES};
 use crate::sql_api::support::{run, value};
 use crate::worker::support::{Reports, Running};
 
-/// The first claim that looks at a queue takes four seconds, after it has begun and before it locks the job.
+/// The first claim that reads a queue takes four seconds, after its start and before it locks the job.
 const NAPS: &str = "create sequence public.naps;
     create function public.nap() returns boolean language plpgsql security definer as $$
     begin
@@ -22,8 +22,8 @@ const NAPS: &str = "create sequence public.naps;
 const NAPPING: &str =
     "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
 
-/// An add by key gives the job another task while it is being claimed: it is claimed as what it has become, and its queue
-/// is free afterwards.
+/// An add by key changes the task of a job while the job is being claimed. The claim returns the changed job, and its
+/// queue is free afterwards.
 #[tokio::test]
 async fn a_job_that_becomes_another_while_it_is_claimed_leaves_no_queue_locked() {
     let roles = Roles::new().await;
@@ -36,7 +36,7 @@ async fn a_job_that_becomes_another_while_it_is_claimed_leaves_no_queue_locked()
         .define_raw_job("after", reports.task(|_| async {}));
     let worker = Running::start(options).await;
     let producer = roles.db.client().await;
-    // What it writes is due from now on.
+    // The job that it writes is due from now on.
     run(&producer, "begin").await;
     run(&roles.owner, "select graphile_worker.add_job('before', queue_name := 'line', job_key := 'k')").await;
     wait_for("the claim to nap", || async { (value(&roles.owner, NAPPING).await == "1").then_some(()) })

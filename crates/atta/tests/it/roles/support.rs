@@ -1,4 +1,4 @@
-//! A database with the three roles, and somebody who logs in with each.
+//! A database with the three roles, and a login for each.
 
 use atta::{ConnectionSettings, Schema, WorkerUtils, roles_sql};
 use testkit::Database;
@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 
 use crate::sql_api::support::{refusal, run};
 
-/// A database with roles of its own: they are the whole server's, so their names begin with the database's.
+/// A database with its own roles: roles belong to the whole server, so their names begin with that of the database.
 pub(super) struct Roles {
     pub(super) db: Database,
     /// The superuser, who owns the tables.
@@ -22,7 +22,7 @@ impl Roles {
         Roles::on(db, Schema::default(), prefix).await
     }
 
-    /// In this schema, with roles whose names begin so.
+    /// In this schema, with roles whose names begin with `prefix`.
     pub(super) async fn on(db: Database, schema: Schema, prefix: String) -> Roles {
         let mut owner = db.client().await;
         atta::migrate(&mut owner, &schema).await.expect("the schema is installed");
@@ -44,7 +44,7 @@ impl Roles {
         roles_sql(&self.schema, &self.prefix).expect("a prefix for roles")
     }
 
-    /// The one who logs in with the rights of a role.
+    /// The login that has the rights of a role.
     pub(super) fn login(&self, kind: &str) -> String {
         format!("{}_login_{kind}", self.db.name())
     }
@@ -57,13 +57,13 @@ impl Roles {
         self.db.client_as(&self.login(kind)).await
     }
 
-    /// The library's own way in, with the rights of a role.
+    /// The library, connected with the rights of a role.
     pub(super) fn utils(&self, kind: &str, schema: Schema) -> WorkerUtils {
         let settings = ConnectionSettings::with_variables(&self.url(kind), |_| None).expect("a URL");
         WorkerUtils::new(settings.pool(4).expect("a pool"), schema)
     }
 
-    /// The schema of the functions that add.
+    /// The schema of the functions that add jobs.
     pub(super) fn add_schema(&self) -> Schema {
         Schema::new(format!("{}_add", self.prefix)).expect("a schema's name")
     }
@@ -73,7 +73,7 @@ pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Each of these must be refused for want of a privilege.
+/// Each of these must fail because of a missing privilege.
 pub(super) async fn assert_denied(client: &Client, statements: &[&str]) {
     for statement in statements {
         let refusal = refusal(client, statement).await;

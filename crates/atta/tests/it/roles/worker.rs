@@ -1,4 +1,4 @@
-//! The role that works.
+//! The worker role.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::faults::support::{JOBS, LOCKED_JOBS, LOCKED_QUEUES, Ledger, Setup};
 use crate::sql_api::support::{run, value};
 use crate::worker::support::{Reports, Running};
 
-/// An item of cron that was known before and has missed some minutes.
+/// A cron item that was known before and has missed some minutes.
 const KNOWN: &str =
     "insert into graphile_worker._private_known_crontabs (identifier, known_since, last_execution)
     values ('tick', now() - interval '1 day', date_trunc('minute', now()) - interval '3 minutes')";
@@ -28,7 +28,7 @@ async fn a_worker_does_all_its_work_with_the_rights_of_a_worker() {
             .database_url(roles.url("worker"))
             .concurrency(4)
             .claims(claims)
-            // Nothing but LISTEN tells of a job in time.
+            // Only LISTEN can announce the job in time.
             .poll_interval(Duration::from_secs(3600))
             .define_raw_job("plain", reports.task(|_| async {}))
             .define_raw_job("slow", reports.task(|_| tokio::time::sleep(Duration::from_millis(150))))
@@ -66,7 +66,7 @@ async fn a_worker_does_all_its_work_with_the_rights_of_a_worker() {
 }
 
 #[tokio::test]
-async fn a_worker_buries_a_dead_one_with_the_rights_of_a_worker() {
+async fn a_worker_recovers_jobs_of_a_dead_worker_with_the_rights_of_a_worker() {
     let roles = Roles::new().await;
     let ledger = Ledger::make(&roles.db).await;
     let login = roles.login("worker");

@@ -1,4 +1,5 @@
-//! Adding jobs without keys, and whole batches: defaults, order, notices, and what is not used up.
+//! Adding jobs without keys, one by one and in batches: defaults, order, notifications, and sequences that are not used
+//! up.
 
 use testkit::Database;
 
@@ -25,7 +26,7 @@ async fn every_argument_is_stored_by_name_and_by_place() {
     let by_name = "identifier := 't', payload := '{\"a\": 1}', queue_name := 'q', run_at := '2030-01-02 03:04Z', \
                    max_attempts := 4, job_key := 'one', priority := -7, flags := array['x', 'y', 'x'], \
                    job_key_mode := 'replace'";
-    // As Node's cron calls it: smallints, and a null without a type.
+    // As Node's cron calls it: with smallints, and a null without a type.
     let by_place =
         "'t', '{\"a\": 1}', 'q', '2030-01-02 03:04Z', 4::smallint, 'two', (-7)::smallint, null, 'replace'";
     for (call, flags) in [(by_name, Some(serde_json::json!({"x": true, "y": true}))), (by_place, None)] {
@@ -67,8 +68,8 @@ async fn adding_no_jobs_at_all_is_an_empty_notice() {
     for none in ["null", "'{}'"] {
         assert_eq!(jobs_of(&client, &format!("graphile_worker.add_jobs({none})")).await, []);
     }
-    // Equal notices of one transaction would be merged; these are of two.
-    assert_eq!(listener.heard().await, ["", ""]);
+    // Equal notifications of one transaction would be merged; these are from two transactions.
+    assert_eq!(listener.received().await, ["", ""]);
     assert_eq!(all_jobs(&client).await, []);
 }
 
@@ -179,7 +180,7 @@ async fn a_rolled_back_add_leaves_nothing_and_a_notice_waits_for_the_commit() {
     assert_eq!(all_jobs(&db.client().await).await.len(), 1);
 }
 
-/// A query for an array of specs whose payloads are the numbers from 1, with expressions over `n` for the rest.
+/// A query for an array of specs whose payloads are the numbers from 1. The other parts are expressions over `n`.
 fn spec_query(count: u32, queue: &str, key: &str, order: &str) -> String {
     format!(
         "select array_agg(row('t', to_json(n), {queue}, null, null, {key}, null, null)::\

@@ -1,11 +1,12 @@
-//! The calls of an administrator, on jobs that wait, that run, and whose worker has been silent for hours; the view.
+//! The functions for administrators, on jobs that wait, that run, and whose worker sent no heartbeat for hours; and the
+//! view.
 
 use testkit::Database;
 use tokio_postgres::Client;
 
 use super::support::{Job, Listener, add, all_jobs, job, jobs_of, lock, refusal, run, value};
 
-/// A job that waits, one that a worker is at, and one that a worker took too long ago to be still at it.
+/// A waiting job, a running job, and a job whose lock is too old to count.
 struct Three {
     waiting: Job,
     running: Job,
@@ -33,7 +34,7 @@ impl Three {
         Three { waiting: next(), running: next(), stale: next() }
     }
 
-    /// The three ids and one that no job has, as an array, in an order that is not theirs.
+    /// The three ids and one that does not exist, as an array, not sorted.
     fn ids(&self) -> String {
         format!("array[999999, {}, {}, {}]", self.stale.id, self.waiting.id, self.running.id)
     }
@@ -88,7 +89,7 @@ async fn permanently_fail_jobs_uses_up_the_attempts_of_all_but_the_running_ones(
 }
 
 #[tokio::test]
-async fn reschedule_jobs_changes_what_is_given_and_can_set_zero() {
+async fn reschedule_jobs_changes_only_given_values_and_can_set_zero() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let three = Three::added(&client).await;
@@ -108,7 +109,7 @@ async fn reschedule_jobs_changes_what_is_given_and_can_set_zero() {
     };
     assert_eq!(moved[0], expected);
     assert!(moved[0].updated_at > three.waiting.updated_at);
-    // The lock of the silent worker stays: somebody else may be about to free it.
+    // The old lock stays, because another worker may be about to remove it.
     assert_eq!((&moved[1].locked_by, moved[1].is_available), (&three.stale.locked_by, false));
 
     let again = sorted(&client, &call("null, null, null, 3")).await;

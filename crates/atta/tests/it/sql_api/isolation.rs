@@ -1,10 +1,10 @@
-//! Adds within transactions of the caller's that are stricter than read committed.
+//! Adds within transactions of the caller that are stricter than read committed.
 
 use testkit::Database;
 
 use super::support::{add, jobs_of, refusal, run, spec_array, value};
 
-/// A job that another transaction deleted is still seen at these levels, and so its key is seen twice.
+/// At these levels, a job that another transaction deleted is still visible, so its key is found twice.
 #[tokio::test]
 async fn a_key_whose_job_was_deleted_meanwhile_can_be_added_again() {
     let db = Database::migrated().await;
@@ -45,7 +45,8 @@ async fn a_key_whose_job_was_deleted_meanwhile_can_be_added_again() {
     }
 }
 
-/// What another transaction changed can't be changed again at these levels: the caller has to repeat its transaction.
+/// At these levels, a row that another transaction changed can't be changed again: the caller has to repeat its
+/// transaction.
 #[tokio::test]
 async fn a_key_whose_job_was_changed_meanwhile_is_a_serialization_failure() {
     let db = Database::migrated().await;

@@ -1,4 +1,4 @@
-//! Keyed adds: every state of the job that has the key, times every mode.
+//! Adds with keys: every state of the existing job, combined with every mode.
 
 use testkit::Database;
 use tokio_postgres::Client;
@@ -7,15 +7,15 @@ use super::support::{Job, Listener, add, all_jobs, job, jobs_of, lock, names, ru
 
 const MODES: [&str; 3] = ["replace", "preserve_run_at", "unsafe_dedupe"];
 
-/// The states that a job with the key may be in, and the statement that brings it there.
+/// The states of an existing job with the key, as assignments.
 const PENDING: &str = "attempts = 0";
 const FAILED_ONCE: &str = "attempts = 1, last_error = 'boom'";
 const LOCKED: &str = "attempts = 1, locked_at = now(), locked_by = 'pool-1'";
 const LOCKED_LONG_AGO: &str = "attempts = 1, locked_at = now() - interval '5 days', locked_by = 'pool-1'";
 const LOCKED_LAST_ATTEMPT: &str = "attempts = max_attempts, locked_at = now(), locked_by = 'pool-1'";
-const FAILED_FOR_GOOD: &str = "attempts = max_attempts, last_error = 'boom'";
+const FAILED_PERMANENTLY: &str = "attempts = max_attempts, last_error = 'boom'";
 
-/// Makes a job with the key in that state, adds another in that mode, and returns before, after and the notices.
+/// Creates a job with the key in this state, adds another in this mode, and returns both jobs and the notifications.
 async fn add_over(db: &Database, state: &str, mode: &str) -> (Client, Job, Job, Vec<Option<i64>>) {
     let client = db.client().await;
     run(&client, "delete from graphile_worker._private_jobs").await;
@@ -28,7 +28,7 @@ async fn add_over(db: &Database, state: &str, mode: &str) -> (Client, Job, Job, 
     (client, before, after, listener.counts().await)
 }
 
-/// Everything that the second add asked for.
+/// Checks that the job has all values of the second add.
 async fn assert_as_asked(client: &Client, job: &Job) {
     assert_eq!(names(client, job).await, ("new".into(), Some("new q".into())));
     assert_eq!(job.payload, "{\"new\": 2}");
@@ -78,7 +78,7 @@ async fn a_waiting_job_is_overwritten_and_preserve_run_at_keeps_only_the_time_of
 #[tokio::test]
 async fn a_running_or_failed_job_gives_its_key_to_a_new_one() {
     let db = Database::migrated().await;
-    for state in [LOCKED, LOCKED_LONG_AGO, LOCKED_LAST_ATTEMPT, FAILED_FOR_GOOD] {
+    for state in [LOCKED, LOCKED_LONG_AGO, LOCKED_LAST_ATTEMPT, FAILED_PERMANENTLY] {
         for mode in ["replace", "preserve_run_at"] {
             let (client, before, after, notices) = add_over(&db, state, mode).await;
             assert_as_asked(&client, &after).await;
@@ -103,9 +103,9 @@ async fn a_running_or_failed_job_gives_its_key_to_a_new_one() {
 }
 
 #[tokio::test]
-async fn unsafe_dedupe_only_counts_whatever_state_the_job_is_in() {
+async fn unsafe_dedupe_only_increments_the_revision_in_any_state() {
     let db = Database::migrated().await;
-    for state in [PENDING, FAILED_ONCE, LOCKED, LOCKED_LONG_AGO, LOCKED_LAST_ATTEMPT, FAILED_FOR_GOOD] {
+    for state in [PENDING, FAILED_ONCE, LOCKED, LOCKED_LONG_AGO, LOCKED_LAST_ATTEMPT, FAILED_PERMANENTLY] {
         let (client, before, after, notices) = add_over(&db, state, "unsafe_dedupe").await;
         assert!(after.updated_at > before.updated_at, "{state}");
         let expected = Job { revision: before.revision + 1, updated_at: after.updated_at, ..before };
@@ -116,7 +116,7 @@ async fn unsafe_dedupe_only_counts_whatever_state_the_job_is_in() {
 }
 
 #[tokio::test]
-async fn what_the_second_add_leaves_out_goes_back_to_the_defaults() {
+async fn values_that_the_second_add_omits_become_the_defaults() {
     let db = Database::migrated().await;
     let client = db.client().await;
     add(&client, "'t', '{\"a\": 1}', 'q', '2030-01-01Z', 7, 'k', 3, array['f']").await;
@@ -153,15 +153,15 @@ async fn a_batch_can_preserve_run_at_for_all_its_keys() {
 }
 
 #[tokio::test]
-async fn removing_a_key_deletes_the_job_unless_a_worker_is_at_it() {
+async fn removing_a_key_deletes_the_job_unless_it_is_running() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let mut listener = Listener::on(&db, "jobs:insert").await;
-    for state in [PENDING, FAILED_ONCE, FAILED_FOR_GOOD, LOCKED_LONG_AGO] {
+    for state in [PENDING, FAILED_ONCE, FAILED_PERMANENTLY, LOCKED_LONG_AGO] {
         let added = add(&client, "'t', job_key := 'k'").await;
         run(&client, &format!("update graphile_worker._private_jobs set {state}")).await;
         let before = job(&client, added.id).await.unwrap();
-        listener.heard().await;
+        listener.received().await;
         assert_eq!(jobs_of(&client, "graphile_worker.remove_job('k')").await, [before], "{state}");
         assert_eq!(all_jobs(&client).await, [], "{state}");
         assert_eq!(listener.counts().await, [Some(-1)], "{state}");
@@ -170,7 +170,7 @@ async fn removing_a_key_deletes_the_job_unless_a_worker_is_at_it() {
     let added = add(&client, "'t', job_key := 'k'").await;
     lock(&client, added.id, "3 hours 59 minutes").await;
     let before = job(&client, added.id).await.unwrap();
-    listener.heard().await;
+    listener.received().await;
     let removed = jobs_of(&client, "graphile_worker.remove_job('k')").await;
     assert_eq!(removed, all_jobs(&client).await);
     assert!(removed[0].updated_at > before.updated_at);

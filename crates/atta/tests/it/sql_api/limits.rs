@@ -1,4 +1,4 @@
-//! What is refused, under which code, and what stands right at the limits and is not.
+//! What is rejected, with which code, and that values right at the limits are accepted.
 
 use atta::{JobSpecBuilder, RawJobSpec, WorkerUtils};
 use testkit::Database;
@@ -7,14 +7,14 @@ use tokio_postgres::error::DbError;
 
 use super::support::{add, add_all, all_jobs, names, refusal, refused_add, spec_array, value};
 
-/// The code, a word of the message that says what was given, and one of the hint that says what is allowed.
+/// The code, a part of the message that names the given value, and a part of the hint that names the limit.
 fn assert_refused(error: &DbError, code: &str, given: &str, allowed: &str) {
     assert_eq!(error.code().code(), code, "{error}");
     assert!(error.message().contains(given), "{given} in: {error}");
     assert!(error.hint().unwrap_or_default().contains(allowed), "{allowed} in the hint of: {error:?}");
 }
 
-/// The same wrong spec as a call of `add_job`, in each mode, and as the second of a batch.
+/// Checks the same invalid spec in a call of `add_job` in each mode, and as the second job of a batch.
 async fn assert_refused_everywhere(
     client: &Client,
     wrong: &str,
@@ -120,7 +120,7 @@ async fn a_null_among_the_flags_is_22023() {
     }
 }
 
-/// Workers read the flags of every job that they claim, so a flag of hundreds of megabytes would stop all of them.
+/// Workers read the flags of every job, so a flag of hundreds of megabytes would stop all of them.
 #[tokio::test]
 async fn flags_of_more_than_65536_bytes_are_refused() {
     let db = Database::migrated().await;

@@ -1,11 +1,11 @@
-//! Payloads: what is stored as it came, what is merged, and the odd ones.
+//! Payloads: which are stored unchanged, which are merged, and unusual ones.
 
 use testkit::Database;
 use tokio_postgres::Client;
 
 use super::support::{add, add_all, job};
 
-/// Adds a second payload over a first one, and returns what is then stored.
+/// Adds a second payload over a first one, and returns the stored result.
 async fn merged(client: &Client, first: &str, second: &str, mode: &str) -> String {
     let key = format!("job_key := '{}', job_key_mode := '{mode}'", fastrand::u64(..));
     add(client, &format!("'t', '{first}', {key}")).await;
@@ -81,7 +81,7 @@ async fn two_arrays_are_joined_and_normalised() {
 }
 
 #[tokio::test]
-async fn anything_but_two_arrays_is_replaced_as_it_came() {
+async fn payloads_that_are_not_two_arrays_are_replaced() {
     let db = Database::migrated().await;
     let client = db.client().await;
     for mode in ["replace", "preserve_run_at"] {
@@ -129,7 +129,7 @@ async fn arrays_that_jsonb_would_refuse_are_joined_as_texts() {
     join_odd_arrays(&db.client().await).await;
 }
 
-/// Nor has it a character that the encoding of the database does not have.
+/// `jsonb` also has no characters that the encoding of the database lacks.
 #[tokio::test]
 async fn arrays_with_an_emoji_are_joined_in_a_database_without_it() {
     let db = Database::encoded("LATIN1").await;

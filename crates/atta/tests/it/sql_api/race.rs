@@ -1,4 +1,4 @@
-//! Adds and removals against claims, releases, clean-ups and each other: one interleaving a test, forced by locks.
+//! Adds and removals during claims, releases, clean-ups and each other: one interleaving per test, forced by locks.
 
 use testkit::Database;
 use tokio::task::JoinHandle;
@@ -8,14 +8,14 @@ use super::support::{
     Job, add, all_jobs, job, jobs_of, lock, names, pid, refusal, run, spec_array, value, wait_until_blocked,
 };
 
-/// Adding under the key `k` in every way that may find it taken.
+/// Adds with the key `k`, in every mode that may find an existing job.
 const KEYED_ADDS: [&str; 3] = [
     "graphile_worker.add_job('t', '\"new\"', job_key := 'k')",
     "graphile_worker.add_job('t', '\"new\"', job_key := 'k', job_key_mode := 'preserve_run_at')",
     "graphile_worker.add_jobs(array[row('t','\"new\"',null,null,null,'k',null,null)]::graphile_worker.job_spec[])",
 ];
 
-/// Starts a query in a session of its own and waits until it waits for another's lock.
+/// Starts a query in a new session, and returns when the query waits for a lock of another session.
 async fn start_blocked(db: &Database, sql: &str) -> JoinHandle<(Client, Result<Vec<Row>, Error>)> {
     let (client, observer) = (db.client().await, db.client().await);
     let pid = pid(&client).await;
@@ -128,7 +128,7 @@ async fn a_removal_that_meets_a_claim_keeps_the_job_from_running_again() {
 }
 
 #[tokio::test]
-async fn an_administrators_call_that_meets_a_claim_leaves_the_job_alone() {
+async fn an_administrators_call_during_a_claim_skips_the_job() {
     for call in [
         "complete_jobs(array[1])",
         "permanently_fail_jobs(array[1])",
@@ -168,7 +168,8 @@ async fn adds_that_introduce_the_same_task_and_queue_wait_for_each_other_and_bot
     }
 }
 
-/// Whatever a clean-up removes under an add: it fails as a whole and may be repeated, or its job is complete.
+/// Whatever a clean-up deletes during an add: either the add fails as a whole and may be repeated, or its job is
+/// complete.
 async fn assert_added_or_refused(adding: JoinHandle<(Client, Result<Vec<Row>, Error>)>, what: &str) {
     let (client, result) = adding.await.expect("the add does not panic");
     let whole = "select count(*) filter (where task.id is not null and (job_queue_id is null or queue.id is not null)) \
@@ -213,7 +214,7 @@ async fn a_task_deleted_while_an_add_waits_for_its_queue_loses_no_job() {
     }
 }
 
-/// A clean-up must lock something that adds need, or it can't see what they are about to commit.
+/// A clean-up must lock something that adds need. Otherwise it can't see what they are about to commit.
 #[tokio::test]
 async fn a_clean_up_under_a_lock_takes_no_task_or_queue_from_under_an_add() {
     for every in every_add() {

@@ -1,4 +1,4 @@
-//! Adders and claimers on one key for a while, by chance in every order: nothing is lost, and the last write wins.
+//! Producers and claimers on one key for a while, in random order: nothing is lost, and the last write wins.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use super::support::{run, value};
 const DURATION: Duration = Duration::from_secs(20);
 const EACH: usize = 8;
 
-/// As Node's fetch does it: lock one due job that nobody else is at.
+/// As Node does it: locks one due job that no other worker has.
 const CLAIM: &str = "update graphile_worker._private_jobs \
     set locked_at = now(), locked_by = $1::text, attempts = attempts + 1 \
     where id = (select id from graphile_worker._private_jobs where is_available and run_at <= now() \
@@ -22,13 +22,13 @@ const CLAIM: &str = "update graphile_worker._private_jobs \
 const COMPLETE: &str = "delete from graphile_worker._private_jobs where id = $1";
 const FAIL: &str = "update graphile_worker._private_jobs \
     set locked_at = null, locked_by = null, last_error = 'boom' where id = $1 and locked_by = $2::text";
-/// A claim that holds the row's lock until the job is done.
+/// A claim that keeps the row locked until the job is done.
 const HOLD: &str = "delete from graphile_worker._private_jobs \
     where id = (select id from graphile_worker._private_jobs where is_available and run_at <= now() \
       limit 1 for update skip locked) \
     returning id, revision, payload::text";
 
-/// A job as an add left it, or as a claim found it.
+/// A job as an add returned it, or as a claim found it.
 #[derive(Clone, Debug)]
 struct Seen {
     id: i64,
@@ -48,7 +48,7 @@ struct Record {
     ran: Mutex<Vec<Seen>>,
 }
 
-/// What an adder calls: `$1` is the payload as text.
+/// The calls of a producer: `$1` is the payload as text.
 const ADDS: [&str; 3] = [
     "select id, revision, payload::text from graphile_worker.add_job('t', $1::text::json, job_key := 'k', \
      max_attempts := 2)",
@@ -62,12 +62,12 @@ async fn add_until(
     client: Client,
     record: Arc<Record>,
     end: Instant,
-    adder: usize,
+    producer: usize,
     quote: fn(String) -> String,
 ) {
     let mut count = 0;
     while Instant::now() < end {
-        let marker = quote(format!("{adder}-{count}"));
+        let marker = quote(format!("{producer}-{count}"));
         add(&client, &record, ADDS[count % ADDS.len()], marker).await;
         count += 1;
     }
@@ -77,12 +77,12 @@ async fn add(client: &Client, record: &Record, sql: &str, marker: String) {
     let row = client.query_one(sql, &[&marker]).await.expect("every add succeeds");
     let id: Option<i64> = row.get(0);
     let Some(id) = id else { panic!("the add of {marker} returned null") };
-    // The add's own text: what it returned may be merged with what was there.
+    // The text of the add itself: the returned payload may be merged with the existing one.
     let added = Seen { id, revision: row.get(1), payload: marker };
-    record.added.lock().expect("no adder panicked").push(added);
+    record.added.lock().expect("no producer panicked").push(added);
 }
 
-/// Claims until the adders are done and no job is left to run.
+/// Claims until the producers are done and no job is left to run.
 async fn claim_until(client: Client, record: Arc<Record>, end: Instant, claimer: usize, fails: bool) {
     let owner = format!("pool-{claimer}");
     for round in claimer.. {
@@ -96,7 +96,8 @@ async fn claim_until(client: Client, record: Arc<Record>, end: Instant, claimer:
                 .map(|row| Seen::of(&row)),
         };
         let Some(claimed) = claimed else {
-            // Another claimer may still fail its job and thereby bring it back; it then finds the job itself.
+            // Another claimer may still fail its job, which makes the job due again; that claimer then claims it
+            // itself.
             if finished {
                 return;
             }
@@ -122,17 +123,17 @@ async fn hold(client: &Client) -> Option<Seen> {
     claimed
 }
 
-/// Runs all of them, then one last add, then what is left, and returns what was seen.
+/// Runs all of them, then one last add, then the remaining jobs. Returns the record.
 async fn stress(fails: bool, quote: fn(String) -> String) -> Record {
     let db = Database::migrated().await;
     let record = Arc::new(Record::default());
     let end = Instant::now() + DURATION;
-    let (mut adders, mut claimers) = (JoinSet::new(), JoinSet::new());
+    let (mut producers, mut claimers) = (JoinSet::new(), JoinSet::new());
     for n in 0..EACH {
-        adders.spawn(add_until(db.client().await, record.clone(), end, n, quote));
+        producers.spawn(add_until(db.client().await, record.clone(), end, n, quote));
         claimers.spawn(claim_until(db.client().await, record.clone(), end, n, fails));
     }
-    adders.join_all().await;
+    producers.join_all().await;
     let client = db.client().await;
     add(&client, &record, ADDS[0], quote("last".into())).await;
     claimers.join_all().await;
@@ -142,18 +143,18 @@ async fn stress(fails: bool, quote: fn(String) -> String) -> Record {
         (value(&client, left).await == "0").then_some(())
     })
     .await;
-    Arc::into_inner(record).expect("all adders and claimers have ended")
+    Arc::into_inner(record).expect("all producers and claimers have ended")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn adders_and_claimers_on_one_key_lose_no_write_and_the_last_one_wins() {
+async fn producers_and_claimers_on_one_key_lose_no_write_and_the_last_one_wins() {
     let record = stress(true, |marker| format!("\"{marker}\"")).await;
     let (added, ran) = (record.added.into_inner().unwrap(), record.ran.into_inner().unwrap());
     assert!(added.len() > 100 && ran.len() > 100, "{} adds, {} runs", added.len(), ran.len());
 
     let written: HashMap<(i64, i32), &str> =
         added.iter().map(|it| ((it.id, it.revision), it.payload.as_str())).collect();
-    assert_eq!(written.len(), added.len(), "two adds were told of the same write");
+    assert_eq!(written.len(), added.len(), "two adds were given the same write");
     let mut last_run = HashMap::new();
     for it in &ran {
         assert_eq!(written.get(&(it.id, it.revision)), Some(&it.payload.as_str()), "{it:?}");
@@ -161,7 +162,7 @@ async fn adders_and_claimers_on_one_key_lose_no_write_and_the_last_one_wins() {
         *last = it.revision.max(*last);
     }
     for it in &added {
-        // Overwritten before it ran, or run: never neither.
+        // The add was overwritten before it ran, or it ran.
         assert!(last_run.get(&it.id) >= Some(&it.revision), "lost: {it:?}");
     }
     assert!(ran.iter().any(|it| it.payload == "\"last\""));
@@ -184,7 +185,7 @@ async fn arrays_added_under_one_key_are_run_element_by_element_exactly_once() {
     assert!(ran == added, "as many, but not the same");
 }
 
-/// Batches that overlap, each in its own order, while other sessions do `changes` all the time.
+/// Batches that overlap, each in a different order, while other sessions repeat `changes`.
 async fn run_batches_against(changes: Vec<String>) {
     let db = Database::migrated().await;
     let (mut batches, mut others) = (JoinSet::new(), JoinSet::new());
@@ -231,7 +232,8 @@ async fn overlapping_batches_in_opposite_orders_never_deadlock() {
     run_batches_against(changes.map(|change| format!("{change} {one}")).into()).await;
 }
 
-/// One job a call. A call for many locks them by id, not by key, and may be chosen to end a deadlock with a batch.
+/// One job per call. A call for many jobs locks them by id, not by key, and PostgreSQL may end it because of a deadlock
+/// with a batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_and_administrators_calls_for_one_job_never_deadlock() {
     let one = "array[(select id from graphile_worker.jobs order by random() limit 1)]";

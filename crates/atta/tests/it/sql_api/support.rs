@@ -1,4 +1,4 @@
-//! What the tests of the SQL API share: a job as a value, notices as a list, refusals as data, and who waits for whom.
+//! What the tests of the SQL API share: jobs as values, notifications, errors, and waiting for locks.
 
 use std::future::poll_fn;
 
@@ -14,7 +14,7 @@ pub(crate) struct Job {
     pub(crate) id: i64,
     pub(crate) job_queue_id: Option<i32>,
     pub(crate) task_id: i32,
-    /// The text of the JSON, as it was stored.
+    /// The text of the JSON as it is stored.
     pub(crate) payload: String,
     pub(crate) priority: i16,
     pub(crate) run_at: DateTime<Utc>,
@@ -55,7 +55,7 @@ impl Job {
     }
 }
 
-/// The jobs that `from` yields, in its order: a table or a call of a function that returns jobs.
+/// The jobs of `from`, in its order: a table, or a call of a function that returns jobs.
 pub(crate) async fn jobs_of(client: &Client, from: &str) -> Vec<Job> {
     let sql = format!("select job.*, job.payload::text as payload_text from {from} as job");
     match client.query(&sql, &[]).await {
@@ -64,7 +64,7 @@ pub(crate) async fn jobs_of(client: &Client, from: &str) -> Vec<Job> {
     }
 }
 
-/// Calls `add_job` with these arguments, and checks that what it returns is what it stored.
+/// Calls `add_job` with these arguments, and checks that it returns what it stored.
 pub(crate) async fn add(client: &Client, arguments: &str) -> Job {
     let mut returned = jobs_of(client, &format!("graphile_worker.add_job({arguments})")).await;
     let returned = returned.pop().expect("add_job returns a row");
@@ -83,7 +83,7 @@ pub(crate) fn spec_array(specs: &[&str]) -> String {
     format!("array[{}]::graphile_worker.job_spec[]", rows.join(", "))
 }
 
-/// The job with this id, if it is there.
+/// The job with this id, if it exists.
 pub(crate) async fn job(client: &Client, id: i64) -> Option<Job> {
     let from = format!("(select * from graphile_worker._private_jobs where id = {id})");
     jobs_of(client, &from).await.pop()
@@ -108,7 +108,7 @@ pub(crate) async fn run(client: &Client, sql: &str) {
     }
 }
 
-/// The one value that a query yields, as text.
+/// The single value that a query returns, as text.
 pub(crate) async fn value(client: &Client, sql: &str) -> String {
     let sql = format!("select ({sql})::text");
     match client.query_one(&sql, &[]).await {
@@ -117,7 +117,7 @@ pub(crate) async fn value(client: &Client, sql: &str) -> String {
     }
 }
 
-/// What the server says to a statement that it must refuse.
+/// The error of a statement that must fail.
 pub(crate) async fn refusal(client: &Client, sql: &str) -> DbError {
     match client.query(sql, &[]).await {
         Ok(_) => panic!("not refused: {sql}"),
@@ -125,12 +125,12 @@ pub(crate) async fn refusal(client: &Client, sql: &str) -> DbError {
     }
 }
 
-/// What the server says to a call of `add_job` that it must refuse.
+/// The error of a call of `add_job` that must fail.
 pub(crate) async fn refused_add(client: &Client, arguments: &str) -> DbError {
     refusal(client, &format!("select graphile_worker.add_job({arguments})")).await
 }
 
-/// Locks a job as a worker's claim does, some while ago.
+/// Locks a job as a worker's claim does, at a time in the past.
 pub(crate) async fn lock(client: &Client, id: i64, ago: &str) {
     let sql = format!(
         "update graphile_worker._private_jobs \
@@ -139,12 +139,12 @@ pub(crate) async fn lock(client: &Client, id: i64, ago: &str) {
     run(client, &sql).await;
 }
 
-/// The process on the server that serves this client.
+/// The server process of this client.
 pub(crate) async fn pid(client: &Client) -> i32 {
     client.query_one("select pg_backend_pid()", &[]).await.expect("a pid").get(0)
 }
 
-/// Waits until that process itself waits for a lock of another.
+/// Waits until that process waits for a lock of another process.
 pub(crate) async fn wait_until_blocked(observer: &Client, pid: i32) {
     wait_for("a session to wait for a lock", || async {
         let row = observer.query_one("select cardinality(pg_blocking_pids($1)) > 0", &[&pid]).await;
@@ -157,45 +157,45 @@ pub(crate) async fn wait_until_blocked(observer: &Client, pid: i32) {
 pub(crate) struct Listener {
     client: Client,
     channel: &'static str,
-    heard: mpsc::UnboundedReceiver<String>,
+    received: mpsc::UnboundedReceiver<String>,
 }
 
 impl Listener {
     pub(crate) async fn on(db: &Database, channel: &'static str) -> Listener {
         let (client, mut connection) =
             tokio_postgres::connect(&db.direct_url(), NoTls).await.expect("the test server answers");
-        let (sender, heard) = mpsc::unbounded_channel();
-        // Ends with its client.
+        let (sender, received) = mpsc::unbounded_channel();
+        // The connection task ends with its client.
         tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 if let AsyncMessage::Notification(notice) = message {
-                    // Nobody listens any more at the end of the test.
+                    // At the end of the test, nobody receives any more.
                     let _ = sender.send(notice.payload().to_owned());
                 }
             }
         });
         run(&client, &format!("listen \"{channel}\"")).await;
-        Listener { client, channel, heard }
+        Listener { client, channel, received }
     }
 
-    /// All notices that were sent until now, since the last call: those before a notice of our own.
-    pub(crate) async fn heard(&mut self) -> Vec<String> {
+    /// All notifications since the last call. A notification of our own marks the end.
+    pub(crate) async fn received(&mut self) -> Vec<String> {
         const END: &str = "the end";
         run(&self.client, &format!("notify \"{}\", '{END}'", self.channel)).await;
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         loop {
-            let notice = tokio::time::timeout(testkit::DEADLINE, self.heard.recv()).await;
+            let notice = tokio::time::timeout(testkit::DEADLINE, self.received.recv()).await;
             match notice.expect("our own notice arrives").expect("the listener's connection stands") {
-                notice if notice == END => return heard,
-                notice => heard.push(notice),
+                notice if notice == END => return received,
+                notice => received.push(notice),
             }
         }
     }
 
-    /// The counts in them; none for an empty notice.
+    /// The counts in the notifications; none for an empty notification.
     pub(crate) async fn counts(&mut self) -> Vec<Option<i64>> {
-        let heard = self.heard().await;
-        heard
+        let received = self.received().await;
+        received
             .iter()
             .map(|text| serde_json::from_str::<serde_json::Value>(text).ok()?["count"].as_i64())
             .collect()

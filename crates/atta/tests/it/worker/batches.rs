@@ -52,13 +52,13 @@ async fn only_the_failed_items_are_left_in_order_and_to_the_letter() {
 }
 
 #[tokio::test]
-async fn all_good_or_none_at_all_is_success() {
+async fn a_batch_without_failed_items_succeeds() {
     assert!(run(r#"[{"id":1,"fate":"good"}]"#).await.0.is_none());
     assert!(run("[]").await.0.is_none());
 }
 
 #[tokio::test]
-async fn it_is_given_up_when_every_failed_item_is() {
+async fn a_job_is_given_up_when_all_its_failed_items_are() {
     let (job, _) = run(r#"[{"id":1,"fate":"dead"},{"id":2,"fate":"good"}]"#).await;
     assert!(job.unwrap().is_permanently_failed());
     let (job, _) = run(r#"[{"id":1,"fate":"dead"},{"id":2,"fate":"bad"}]"#).await;
@@ -66,9 +66,10 @@ async fn it_is_given_up_when_every_failed_item_is() {
 }
 
 #[tokio::test]
-async fn a_payload_that_does_not_fit_is_a_failure_that_says_so() {
+async fn a_payload_that_can_not_be_decoded_is_a_failure_with_the_reason() {
     let (job, payload) = run(r#"{"id": 1}"#).await;
     assert_eq!(payload.unwrap(), r#"{"id": 1}"#);
     let error = job.unwrap().last_error().unwrap().to_owned();
-    assert!(error.starts_with("the payload does not fit task items"), "{error}");
+    assert!(error.starts_with("the payload can't be decoded as "), "{error}");
+    assert!(error.contains("the type of task items: "), "{error}");
 }

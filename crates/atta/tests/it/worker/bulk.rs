@@ -1,11 +1,11 @@
-//! Adding very many jobs at once: the same rows as by the SQL function, only faster.
+//! Adding very many jobs at once: the same rows as with the SQL function, but faster.
 
 use atta::{JobSpec, RawJobSpec, WorkerUtils};
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use testkit::Database;
 
-/// Jobs of every shape that has no key.
+/// Jobs of every shape, without keys.
 fn specs(count: usize) -> Vec<RawJobSpec> {
     let at: DateTime<Utc> = "2031-02-03T04:05:06.789012Z".parse().unwrap();
     (0..count)
@@ -24,7 +24,7 @@ fn specs(count: usize) -> Vec<RawJobSpec> {
         .collect()
 }
 
-/// The rows without what differs by nature: ids and the time of the add.
+/// The rows without ids and the time of the add, which always differ.
 const ROWS: &str = "select coalesce(json_agg(row_to_json(job) order by job.n), '[]')::text from (
     select (payload ->> 'n')::int as n, payload::text, task.identifier, queue.queue_name, priority, max_attempts,
       case when run_at = job.created_at then null else run_at end as run_at, attempts, key, revision, flags, last_error
@@ -54,7 +54,7 @@ async fn many_jobs_are_the_same_rows_as_one_by_one() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_is_what_is_stored_and_in_order() {
+async fn the_returned_jobs_are_the_stored_jobs_in_order() {
     let db = Database::migrated().await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();
     utils.add_raw_jobs(&specs(3)).await.unwrap();
@@ -80,13 +80,13 @@ async fn they_go_with_their_transaction_and_are_announced_once() {
 
     let mut listener = crate::sql_api::support::Listener::on(&db, "jobs:insert").await;
     utils.insert_raw_jobs(&specs(80)).await.unwrap();
-    let notices = listener.heard().await;
+    let notices = listener.received().await;
     assert_eq!(notices.len(), 1, "{notices:?}");
     assert!(notices[0].contains("\"count\" : 80"), "{notices:?}");
 }
 
 #[tokio::test]
-async fn a_wrong_one_among_them_is_refused_with_its_code_and_nothing_is_added() {
+async fn an_invalid_job_among_many_is_rejected_with_its_code_and_nothing_is_added() {
     let db = Database::migrated().await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();
     let mut jobs = specs(80);

@@ -1,4 +1,4 @@
-//! What is told, in which order, and that nothing told is untrue.
+//! Events: which are sent, in which order, and that each of them is true.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -79,7 +79,7 @@ impl Hooks for Notes {
     }
 }
 
-/// Panics in every hook that a job passes.
+/// Panics in every hook of a job.
 struct Bomb;
 
 impl Hooks for Bomb {
@@ -137,7 +137,7 @@ async fn hooks_are_called_and_a_panicking_one_harms_nothing() {
 async fn a_job_that_was_removed_while_it_ran_fails_permanently() {
     let db = Database::migrated().await;
     let notes = Notes::default();
-    // It removes itself by its key, as somebody else would.
+    // The job removes itself by its key, as another session could.
     let task = |ctx: atta::WorkerContext| async move {
         assert!(ctx.utils().remove_job("k").await.unwrap().is_some());
         Err::<(), _>("no")

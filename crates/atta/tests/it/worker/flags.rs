@@ -33,7 +33,7 @@ async fn no_flag_is_forbidden_by_default() {
 }
 
 #[tokio::test]
-async fn jobs_with_a_forbidden_flag_are_left_alone() {
+async fn jobs_with_a_forbidden_flag_are_not_claimed() {
     assert_eq!(left_after(ForbiddenFlags::list(["red"])).await, ["red", "blue+red"]);
     assert_eq!(left_after(ForbiddenFlags::function(|| vec!["blue".into()])).await, ["blue", "blue+red"]);
     let both = ForbiddenFlags::async_function(|| async { vec!["blue".into(), "red".into()] });
@@ -59,8 +59,8 @@ async fn a_function_is_asked_before_every_claim() {
     assert_eq!(utils.count_jobs().await.unwrap().total(), 0);
 }
 
-/// While nobody knows what is forbidden no job with flags runs, and none that is claimed durably; and the worker lives, and
-/// goes on when it is known. What has no flags can't be forbidden.
+/// While it is unknown which flags are forbidden, no job with flags runs, and no job is claimed durably. The worker
+/// keeps running, and continues when the flags are known. Jobs without flags can't be forbidden.
 #[tokio::test]
 async fn a_function_that_panics_stops_the_claims_and_not_the_worker() {
     let db = Database::migrated().await;
@@ -82,8 +82,8 @@ async fn a_function_that_panics_stops_the_claims_and_not_the_worker() {
     let flagged = JobSpecBuilder::new().flags(vec!["some".into()]);
     let job = worker.utils.add_raw_job("noop", 1, flagged).await.unwrap();
     let client = db.client().await;
-    let beat = "select heartbeat_at::text from graphile_worker._atta_workers";
-    let first: String = client.query_one(beat, &[]).await.unwrap().get(0);
+    let heartbeat = "select heartbeat_at::text from graphile_worker._atta_workers";
+    let first: String = client.query_one(heartbeat, &[]).await.unwrap().get(0);
     for _ in 0..3 {
         let error = event(&mut events, |event| match event {
             WorkerEvent::ClaimFailed { error } => Some(error.to_string()),
@@ -91,8 +91,8 @@ async fn a_function_that_panics_stops_the_claims_and_not_the_worker() {
         });
         assert!(error.await.contains("forbidden flags"));
     }
-    testkit::wait_for("another beat", || async {
-        let now: String = client.query_one(beat, &[]).await.unwrap().get(0);
+    testkit::wait_for("another heartbeat", || async {
+        let now: String = client.query_one(heartbeat, &[]).await.unwrap().get(0);
         (now != first).then_some(())
     })
     .await;

@@ -6,7 +6,7 @@ use testkit::Database;
 use super::support::{Running, options, wait_until_empty};
 use crate::sql_api::support::{run, value};
 
-/// A database with repeatable read as its default, where each change of a job or queue notes the level that it was made at.
+/// A database with repeatable read as its default, where each change of a job or queue records its isolation level.
 async fn strict_database() -> Database {
     let db = Database::migrated().await;
     let client = db.client().await;
@@ -63,7 +63,7 @@ async fn a_worker_works_at_read_committed_whatever_the_default_is() {
     }
 }
 
-/// Its sessions are not ours: there the statements say which level they need.
+/// The sessions of a given pool are not ours: there each statement sets the level that it needs.
 #[tokio::test]
 async fn so_does_a_worker_on_a_given_pool() {
     let db = strict_database().await;
@@ -72,7 +72,7 @@ async fn so_does_a_worker_on_a_given_pool() {
         let options = WorkerOptions::default().pg_pool(settings.pool(20).unwrap()).claims(claims);
         run_jobs(&db, options).await;
         let jobs = "read committed DELETE, read committed UPDATE";
-        // A heartbeat changes a row that nobody else changes.
+        // A heartbeat changes a row that no other session changes.
         assert_noted(&db, jobs, "relation = '_private_jobs'").await;
     }
 }

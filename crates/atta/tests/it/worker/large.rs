@@ -1,4 +1,4 @@
-//! Large payloads: what is claimed is bounded in bytes, not only in rows.
+//! Large payloads: claims are limited in bytes, not only in rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use super::support::{Running, options, wait_until_empty};
 
 const MEGABYTE: usize = 1024 * 1024;
 
-/// Random text, which can't be compressed, or the bytes on the server would be few.
+/// Random text, because text that compresses well would be small on the server.
 async fn add_large(client: &Client, count: usize, bytes: usize) {
     let sql = format!(
         "insert into graphile_worker._private_tasks (identifier) values ('large') on conflict do nothing;
@@ -37,14 +37,14 @@ async fn add_small(client: &Client, count: usize) {
     client.batch_execute(&sql).await.unwrap();
 }
 
-/// The memory of this process, by the operating system.
+/// The resident memory of this process.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// Counts the jobs, and the bytes that it was given.
+/// Counts the jobs and the bytes of their payloads.
 fn counting(options: WorkerOptions, bytes: &Arc<AtomicUsize>) -> WorkerOptions {
     let bytes = bytes.clone();
     options.define_raw_job("large", move |ctx: WorkerContext| {
@@ -79,7 +79,7 @@ async fn large_payloads_behind_small_ones_are_claimed_a_few_at_a_time() {
         assert_eq!(bytes.load(Ordering::SeqCst), 300 * MEGABYTE, "every job had its whole payload");
         let grown = (most - before) / MEGABYTE;
         println!("the process grew by {grown} MB");
-        // Other tests of this process take memory, too.
+        // Other tests of this process use memory, too.
         assert!(grown < 200, "the process grew by {grown} MB");
     }
 }

@@ -1,4 +1,4 @@
-//! Claiming ahead, and writing together.
+//! The local queue, and batches of releases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,20 +35,20 @@ async fn a_backlog_is_worked_through_in_order_with_batches_and_delays() {
 }
 
 #[tokio::test]
-async fn what_waits_too_long_is_given_back_with_its_attempt() {
+async fn a_job_that_waits_too_long_is_returned_with_its_attempt() {
     let db = Database::migrated().await;
     let gate = Arc::new(Semaphore::new(0));
     let task_gate = gate.clone();
     let config = LocalQueueConfig { ttl: Duration::from_millis(50), ..LocalQueueConfig::new(10) };
     let options = options(&db)
         .concurrency(1)
-        // Not again at once: the test wants to see them given back.
+        // The worker must not claim them again at once: the test checks that they are returned.
         .poll_interval(Duration::from_secs(3600))
         .local_queue(LocalQueueConfig {
             refetch_delay: Some(RefetchDelay {
                 duration: Duration::from_secs(1800),
                 threshold: 100,
-                // More notifications than will come, so that none ends the pause.
+                // More notifications than will arrive, so that none ends the pause.
                 max_abort_threshold: Some(1_000_000_000),
             }),
             ..config
@@ -64,7 +64,7 @@ async fn what_waits_too_long_is_given_back_with_its_attempt() {
         .await
         .unwrap();
     let worker = Running::start(options).await;
-    testkit::wait_for("four jobs to be given back", || async {
+    testkit::wait_for("four jobs to be returned", || async {
         let counts = worker.utils.count_jobs().await.unwrap();
         (counts.ready == 4 && counts.running == 1).then_some(())
     })

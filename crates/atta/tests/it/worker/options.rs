@@ -1,4 +1,4 @@
-//! What a worker can be told, and what it says when it was told nonsense.
+//! The options of a worker, and the errors for invalid ones.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use testkit::Database;
 use super::support::options;
 
 #[tokio::test]
-async fn all_mistakes_are_in_one_error() {
+async fn all_invalid_options_are_in_one_error() {
     let error = WorkerOptions::default()
         .database_url("postgres://127.0.0.1:1/app")
         .concurrency(0)
@@ -35,7 +35,7 @@ async fn all_mistakes_are_in_one_error() {
 }
 
 #[tokio::test]
-async fn what_no_waiting_cures_is_an_error_at_the_start() {
+async fn a_failure_that_waiting_can_not_fix_is_an_error_at_the_start() {
     let db = Database::empty().await;
     let url = db.url().replace("postgres@", "nobody_we_know:secret@");
     let start = WorkerOptions::default().database_url(url).define_raw_job("noop", |_| async {}).init();
@@ -45,7 +45,7 @@ async fn what_no_waiting_cures_is_an_error_at_the_start() {
 }
 
 #[tokio::test]
-async fn any_schema_will_do() {
+async fn a_worker_runs_in_any_schema() {
     let db = Database::empty().await;
     let worker = options(&db)
         .schema("o'clock \"x\" $atta$")
@@ -63,7 +63,7 @@ async fn any_schema_will_do() {
 }
 
 #[tokio::test]
-async fn a_pool_of_ones_own_will_do() {
+async fn a_worker_runs_on_a_given_pool() {
     let db = Database::migrated().await;
     let config: tokio_postgres::Config = db.url().parse().unwrap();
     let manager = deadpool_postgres::Manager::new(config, tokio_postgres::NoTls);

@@ -1,7 +1,7 @@
-//! Jobs start by priority, then by run_at, then by id, whatever kind of claim each of them needs.
+//! Jobs start by priority, then by run_at, then by id, whatever kind of claim they need.
 //!
-//! With one slot and no concurrent changes the order is exact. Otherwise a job never starts while a more urgent one that the
-//! worker could run has been visible for longer than [`TOLERANCE`], and more on a busy machine ([`Probe`]).
+//! With one slot and no concurrent changes, the order is exact. Otherwise, a job never starts while a more urgent one
+//! that the worker could run has been visible for longer than [`TOLERANCE`], or longer on a busy machine ([`Probe`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -14,10 +14,10 @@ use tokio_postgres::Client;
 
 use super::support::{Running, claims, options, wait_until_empty};
 
-/// The promise is 100 ms on a machine that has time for it. Tests run many at a time on two cores.
+/// The guarantee is 100 ms on an idle machine. Many tests run at a time on two cores.
 const TOLERANCE: Duration = Duration::from_millis(400);
 
-/// Asks the database for nothing, again and again, beside a test: how long that takes tells how busy the machine is.
+/// Sends empty queries during a test: how long they take shows how busy the machine is.
 struct Probe {
     longest: Arc<Mutex<Duration>>,
     task: tokio::task::JoinHandle<()>,
@@ -39,7 +39,7 @@ impl Probe {
         Probe { longest, task }
     }
 
-    /// What is allowed on a machine as busy as this one: a job waits for a few answers of the database.
+    /// The tolerance on a machine as busy as this one: a job waits for a few replies of the database.
     fn tolerance(&self) -> Duration {
         TOLERANCE + 5 * *self.longest.lock().expect("nobody panics with it")
     }
@@ -51,26 +51,26 @@ impl Drop for Probe {
     }
 }
 
-/// What decides when a job starts.
+/// What determines the order of jobs: priority, run_at, id.
 type Order = (i16, DateTime<Utc>, i64);
 
 #[derive(Clone, Debug)]
 struct Start {
     order: Order,
-    /// Task, queue, and whether it was a durable claim: for messages.
+    /// Task, queue, and whether the claim was durable, for messages.
     about: String,
     at: Instant,
     ended_at: Option<Instant>,
 }
 
-/// When each job began and ended.
+/// When each job started and ended.
 #[derive(Clone, Default)]
 struct Starts {
     starts: Arc<Mutex<Vec<Start>>>,
 }
 
 impl Starts {
-    /// A task that notes its start, and takes so long.
+    /// A task that records its start, and takes this long.
     fn task(&self, ms: u64) -> impl Fn(WorkerContext) -> TaskFuture + Send + Sync + 'static + use<> {
         let starts = self.starts.clone();
         move |ctx: WorkerContext| {
@@ -119,7 +119,7 @@ async fn add_mix(
     random: &mut fastrand::Rng,
     count: usize,
 ) -> HashMap<i64, Option<String>> {
-    // By the database's clock: the machine of a test may have another.
+    // By the database's clock: this machine may have another one.
     let now: DateTime<Utc> = client.query_one("select now()", &[]).await.unwrap().get(0);
     let mut queues = HashMap::new();
     let specs: Vec<(RawJobSpec, Option<String>)> = (0..count)
@@ -135,7 +135,7 @@ async fn add_mix(
             (RawJobSpec::new(task, 0, spec.build()).unwrap(), queue.map(str::to_owned))
         })
         .collect();
-    // Flagged jobs are found along an index of their own.
+    // Jobs with flags are found by a separate index.
     let (raw, names): (Vec<RawJobSpec>, Vec<Option<String>>) = specs.into_iter().unzip();
     for (job, queue) in utils.add_raw_jobs(&raw).await.unwrap().iter().zip(names) {
         queues.insert(job.id(), queue);
@@ -174,9 +174,9 @@ fn assert_exact_order(starts: &[Start], seed: u64) {
     panic!("seed {seed}: out of order\n{}", near.iter().map(line).collect::<String>());
 }
 
-/// For a worker that goes on, and jobs that come in with run_at in the past: those are found within the tolerance.
+/// For a running worker, and jobs that are added with run_at in the past: these are found within the tolerance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_slot_of_a_running_worker_keeps_the_order_of_what_comes_in() {
+async fn one_slot_of_a_running_worker_keeps_the_order_of_added_jobs() {
     let db = Database::migrated().await;
     let (client, probe) = (db.client().await, Probe::start(&db).await);
     let starts = Starts::default();
@@ -197,7 +197,7 @@ async fn one_slot_of_a_running_worker_keeps_the_order_of_what_comes_in() {
     worker.stop().await.unwrap();
 }
 
-/// In one transaction, so that no worker sees a part of it.
+/// In one transaction, so that no worker sees only a part of it.
 async fn add_mix_at_once(client: &Client, seed: u64) -> HashMap<i64, Option<String>> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut queues = HashMap::new();
@@ -219,8 +219,8 @@ async fn add_mix_at_once(client: &Client, seed: u64) -> HashMap<i64, Option<Stri
     queues
 }
 
-/// Which job each start should have waited for: a more urgent one that was visible, and not held back by its queue, for
-/// longer than the tolerance. All jobs were there at `visible_at`.
+/// The jobs for which a start should have waited: more urgent, visible and not blocked by their queue for longer than
+/// the tolerance. All jobs were visible at `visible_at`.
 fn inversions(
     starts: &[Start],
     queues: &HashMap<i64, Option<String>>,
@@ -230,12 +230,12 @@ fn inversions(
     let mut found = Vec::new();
     for (index, start) in starts.iter().enumerate() {
         for later in &starts[index + 1..] {
-            // Jobs that leave the list one after the other may begin on two threads at once.
+            // Jobs that leave the list one after the other may start on two threads at the same time.
             let is_at_once = later.at.saturating_duration_since(start.at) < Duration::from_millis(20);
             if later.order >= start.order || is_at_once {
                 continue;
             }
-            // It could run when the job before it in its queue had ended.
+            // It could run when the previous job of its queue had ended.
             let queue = queues.get(&later.order.2).cloned().flatten();
             let free_at = starts[..index]
                 .iter()
@@ -298,7 +298,7 @@ async fn add_one(client: &Client, task: &str, arguments: &str) -> i64 {
     client.query_one(&sql, &[]).await.unwrap().get(0)
 }
 
-/// How long a job waited from now until it began.
+/// How long a job waited from now until it started.
 async fn waited(starts: &Starts, id: i64) -> Duration {
     let since = Instant::now();
     let start = testkit::wait_for("the urgent job to begin", || async { starts.start_of(id) }).await;
@@ -323,7 +323,7 @@ async fn an_urgent_job_does_not_wait_for_a_drain() {
         (client.query_one(left, &[]).await.unwrap().get::<_, i64>(0) < 300_000).then_some(())
     })
     .await;
-    // By a priority that nobody has seen yet, by one that was seen before, by an older time, and in a queue.
+    // With a new priority, with one that was seen before, with an older time, and in a queue.
     let arguments = [
         ", priority := -10",
         ", priority := -10",
@@ -343,7 +343,7 @@ async fn an_urgent_job_does_not_wait_for_a_drain() {
     worker.join().await.unwrap();
 }
 
-/// What waits in a local queue is claimed, but not begun: it does not keep more urgent jobs away.
+/// Jobs in a local queue are claimed, but not started: they must not delay more urgent jobs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn held_jobs_do_not_wait_for_a_local_queue_of_less_urgent_ones() {
     let db = Database::migrated().await;
@@ -369,7 +369,7 @@ async fn held_jobs_do_not_wait_for_a_local_queue_of_less_urgent_ones() {
     worker.join().await.unwrap();
 }
 
-/// Slow jobs take all slots; whenever one is free, the more urgent fast jobs go first.
+/// Slow jobs use all slots; whenever a slot is free, the more urgent fast jobs go first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fast_urgent_jobs_go_before_slow_ones_that_are_not() {
     let db = Database::migrated().await;

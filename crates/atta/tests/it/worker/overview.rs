@@ -1,4 +1,4 @@
-//! Reading everything, and managing jobs by id, from Rust.
+//! Listing everything, and managing jobs by id, from Rust.
 
 use atta::{JobFilter, JobSpecBuilder, JobState, WorkerStatus, WorkerUtils};
 use chrono::{TimeDelta, Utc};
@@ -71,9 +71,9 @@ async fn statistics_count_all_and_each_task_and_queue() {
 }
 
 #[tokio::test]
-async fn a_failed_job_is_retried_at_once_and_told_to_workers() {
+async fn a_retried_job_is_due_at_once_and_workers_are_notified() {
     let db = Database::migrated().await;
-    // Too long for a test: only the announcement can wake it.
+    // Too long for a test: only a notification can wake the worker.
     let slow = std::time::Duration::from_secs(600);
     let worker = Running::start(options(&db).poll_interval(slow).define_raw_job("t", |_| async {})).await;
     let spec = JobSpecBuilder::new().run_at(chrono::Utc::now() + chrono::TimeDelta::hours(1));
@@ -105,7 +105,7 @@ async fn unlocking_a_job_frees_its_queue_and_no_other_lock() {
 }
 
 #[tokio::test]
-async fn ids_alone_are_listed_as_the_jobs_are() {
+async fn listing_ids_returns_the_same_jobs_as_listing_jobs() {
     let db = Database::migrated().await;
     fill(&db.client().await).await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();

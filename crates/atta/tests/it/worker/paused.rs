@@ -20,7 +20,7 @@ async fn jobs_of_a_paused_task_wait_and_run_as_soon_as_it_is_resumed() {
     let (mut reports, paused) = (Reports::new(), PausedTasks::default());
     paused.pause(["later"]);
     let options = options(&db)
-        // No poll helps.
+        // No poll finds the jobs.
         .poll_interval(Duration::from_secs(3600))
         .paused_tasks(paused.clone())
         .define_raw_job("now", reports.task(|_| async {}))
@@ -32,7 +32,7 @@ async fn jobs_of_a_paused_task_wait_and_run_as_soon_as_it_is_resumed() {
         worker.utils.add_raw_job("later", 3, JobSpecBuilder::new().flags(vec!["f".into()])).await.unwrap();
         worker.utils.add_raw_job("now", 4, JobSpecBuilder::new().priority(9)).await.unwrap();
         assert_eq!(reports.next().await.task_identifier(), "now", "round {round}");
-        // A claim that was under way when the task was paused may have brought some.
+        // A claim that was under way when the task was paused may have returned some.
         let utils = &worker.utils;
         wait_for("the others to be untouched", || async { (untouched(utils).await == 3).then_some(()) })
             .await;
@@ -49,7 +49,7 @@ async fn jobs_of_a_paused_task_wait_and_run_as_soon_as_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn what_was_claimed_and_has_not_begun_is_returned_when_its_task_is_paused() {
+async fn claimed_jobs_that_have_not_started_are_returned_when_their_task_is_paused() {
     let db = Database::migrated().await;
     let (mut reports, paused) = (Reports::new(), PausedTasks::default());
     let pause = paused.clone();
@@ -105,7 +105,7 @@ async fn a_task_that_could_not_begin_returns_its_job() {
     worker.stop().await.unwrap();
 }
 
-/// Whatever a pause meets, claimed or not, is found again without a poll.
+/// Jobs that are claimed or waiting when their task is paused are found again without a poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pausing_again_and_again_loses_no_job() {
     let db = Database::migrated().await;

@@ -1,4 +1,4 @@
-//! When failed jobs run again.
+//! When failed jobs are retried.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use testkit::Database;
 
 use super::support::options;
 
-/// Fails a job that has had `attempts` already, and gives the seconds until it may run again.
+/// Fails a job that has had `attempts` already. Returns the seconds until it may run again.
 async fn delay_after(attempts: i16) -> f64 {
     let db = Database::migrated().await;
     let worker = options(&db).define_raw_job("bad", |_| async { Err::<(), _>("no") }).init().await.unwrap();
@@ -22,7 +22,7 @@ async fn delay_after(attempts: i16) -> f64 {
     utils.reschedule_jobs(&[id], reschedule).await.unwrap();
     worker.run_once().await.unwrap();
     let client = db.client().await;
-    // Between the failure and this, at the most a few seconds pass, and the delay is counted from the failure.
+    // At most a few seconds pass between the failure and this query, and the delay counts from the failure.
     let sql =
         "select extract(epoch from run_at - created_at)::float8 from graphile_worker.jobs where id = $1";
     client.query_one(sql, &[&id]).await.unwrap().get(0)
@@ -68,7 +68,7 @@ async fn a_task_has_a_policy_of_its_own() {
     assert!((1000..1560).contains(&delay), "{delay}");
 }
 
-/// All fail in one second; they must not all come back in one.
+/// All jobs fail within one second; their retries must not all be due within one second.
 #[tokio::test]
 async fn the_failures_of_one_outage_come_back_at_different_times() {
     let db = Database::migrated().await;
@@ -114,7 +114,7 @@ async fn a_policy_that_panics_costs_neither_the_slot_nor_the_job() {
 }
 
 #[tokio::test]
-async fn panics_and_payloads_that_do_not_fit_are_failures() {
+async fn panics_and_payloads_that_can_not_be_decoded_are_failures() {
     let db = Database::migrated().await;
     let worker = options(&db)
         .define_job::<Patient>()
@@ -131,7 +131,7 @@ async fn panics_and_payloads_that_do_not_fit_are_failures() {
     for (task, payload, expected) in [
         ("panics", json!({}), "panic: at the disco"),
         ("panics_at_once", json!({}), "panic: before it began"),
-        ("patient", json!([1, 2]), "the payload does not fit task patient"),
+        ("patient", json!([1, 2]), "the payload can't be decoded as "),
     ] {
         let id = utils.add_raw_job(task, payload, JobSpec::default()).await.unwrap().id();
         worker.run_once().await.unwrap();
@@ -141,12 +141,12 @@ async fn panics_and_payloads_that_do_not_fit_are_failures() {
     }
 }
 
-/// An error of the application's that shows what it wraps as itself.
+/// An error of the application that displays its source as its own text.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct Transparent(#[from] TaskError);
 
-/// One that has a text of its own.
+/// An error with its own text.
 #[derive(Debug, thiserror::Error)]
 enum Wrapped {
     #[error("sending failed")]
@@ -177,7 +177,7 @@ fn with_context() -> anyhow::Result<()> {
     Err(given_up()).context("first").context("second")
 }
 
-/// Every way of wrapping an error that we know of.
+/// All known ways of wrapping an error.
 fn wrapped() -> Vec<(&'static str, Result<(), TaskError>)> {
     fn of<E: Into<Boxed>>(error: E) -> Result<(), TaskError> {
         Err::<(), E>(error).into_task_handler_result()

@@ -1,4 +1,4 @@
-//! Ending: in good order, with impatience, and over the head of a task that does not end.
+//! Ending a worker: orderly, by an abort, and while a task does not end.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use testkit::Database;
 
 use super::support::{Reports, Running, options};
 
-/// A worker with one job that runs until it is dropped, or told to end if it listens.
+/// A worker with one job that runs until it is dropped, or until it is cancelled if it listens for that.
 async fn with_endless_job(db: &Database, listens: bool, delay: Duration) -> (Running, i64) {
     let mut reports = Reports::new();
     let task = reports.task(move |ctx: WorkerContext| async move {
@@ -39,7 +39,7 @@ async fn assert_nothing_is_locked(db: &Database) {
 }
 
 #[tokio::test]
-async fn a_job_that_does_not_end_is_given_back_with_its_attempt() {
+async fn a_job_that_does_not_end_is_returned_with_its_attempt() {
     let db = Database::migrated().await;
     let (worker, id) = with_endless_job(&db, false, Duration::from_secs(1000)).await;
     let utils = worker.utils.clone();
@@ -51,7 +51,7 @@ async fn a_job_that_does_not_end_is_given_back_with_its_attempt() {
 }
 
 #[tokio::test]
-async fn a_job_that_ends_because_it_was_told_keeps_its_attempt() {
+async fn a_job_that_ends_because_of_its_cancellation_keeps_its_attempt() {
     let db = Database::migrated().await;
     let (worker, id) = with_endless_job(&db, true, Duration::ZERO).await;
     let utils = worker.utils.clone();
@@ -78,7 +78,7 @@ async fn an_abort_does_not_wait_for_the_grace_period() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_task_that_does_not_even_yield_is_given_back_over_its_head() {
+async fn the_job_of_a_task_that_does_not_yield_is_returned() {
     let db = Database::migrated().await;
     let mut reports = Reports::new();
     let options = options(&db)
@@ -98,7 +98,7 @@ async fn a_task_that_does_not_even_yield_is_given_back_over_its_head() {
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Item(u8);
 
-/// Does the first item, and the second not before it is told to stop.
+/// Completes the first item, and the second one only when it is cancelled.
 impl BatchTaskHandler for Item {
     const IDENTIFIER: &'static str = "batch";
 

@@ -1,4 +1,4 @@
-//! Workers for tests: tasks that say what they did, and a worker that ends with its test.
+//! Workers for tests: tasks that report what they did, and a worker that ends with its test.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use testkit::Database;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// A worker at work, and what its tasks report.
+/// A running worker, and the reports of its tasks.
 pub(crate) struct Running {
     pub(crate) handle: WorkerHandle,
     pub(crate) utils: WorkerUtils,
@@ -26,7 +26,7 @@ impl Running {
         Running { handle, utils, task: tokio::spawn(async move { worker.run().await }) }
     }
 
-    /// Asks for an orderly end and waits for it.
+    /// Requests a shutdown and waits for it.
     pub(crate) async fn stop(self) -> atta::Result<()> {
         self.handle.request_shutdown();
         self.join().await
@@ -52,7 +52,7 @@ impl Reports {
         Reports { sender, receiver }
     }
 
-    /// A task that reports each job, and then does what `then` says.
+    /// A task that reports each job, and then runs `then`.
     pub(crate) fn task<F, R>(
         &self,
         then: F,
@@ -68,7 +68,7 @@ impl Reports {
         }
     }
 
-    /// The next job that was begun.
+    /// The next job that was started.
     pub(crate) async fn next(&mut self) -> Arc<Job> {
         tokio::time::timeout(testkit::DEADLINE, self.receiver.recv())
             .await
@@ -76,12 +76,12 @@ impl Reports {
             .expect("the sender lives as long")
     }
 
-    /// A job that was begun and not asked for yet.
+    /// A job that was started and not returned by this or `next` yet.
     pub(crate) fn begun(&mut self) -> Option<Arc<Job>> {
         self.receiver.try_recv().ok()
     }
 
-    /// Whether nothing was begun that was not asked for.
+    /// Whether no other job was started.
     pub(crate) fn is_empty(&mut self) -> bool {
         self.receiver.try_recv().is_err()
     }
@@ -92,7 +92,7 @@ pub(crate) fn options(db: &Database) -> WorkerOptions {
     WorkerOptions::default().database_url(db.url()).concurrency(4).max_pg_conn(6).claims(claims())
 }
 
-/// Held claims, unless the tests are to run with durable ones: all that a worker promises holds for both.
+/// Held claims, unless the tests run with durable claims: the guarantees of a worker apply to both.
 pub(crate) fn claims() -> Claims {
     match std::env::var("ATTA_TEST_CLAIMS").as_deref() {
         Err(_) | Ok("held") => Claims::Held,

@@ -1,4 +1,4 @@
-//! Adding and looking after jobs from Rust.
+//! Adding and managing jobs from Rust.
 
 use atta::{
     CleanupTask, JobFilter, JobKeyMode, JobSpec, JobSpecBuilder, JobState, RawJobSpec, RescheduleJobOptions,
@@ -42,7 +42,7 @@ async fn many_jobs_come_back_in_their_order_with_their_names() {
     assert!(utils.add_raw_jobs(&[]).await.unwrap().is_empty());
 }
 
-/// The time of a transaction is that of its begin; this machine's goes on.
+/// The time of a transaction is that of its start; the clock of this machine continues.
 #[tokio::test]
 async fn a_job_without_a_time_is_due_by_the_clock_that_was_chosen() {
     let db = Database::migrated().await;
@@ -55,7 +55,7 @@ async fn a_job_without_a_time_is_due_by_the_clock_that_was_chosen() {
     let second = by_machine.add_raw_job_in(&mut transaction, "t", 2, JobSpec::default()).await.unwrap();
     transaction.commit().await.unwrap();
     assert_eq!(first.run_at(), begun);
-    // Both clocks are of one machine here.
+    // Both clocks are those of one machine here.
     assert!(second.run_at() > begun && second.run_at() <= Utc::now());
     let options = options(&db).use_local_time(true).define_raw_job("t", |_| async {});
     options.init().await.unwrap().run_once().await.unwrap();
@@ -63,7 +63,7 @@ async fn a_job_without_a_time_is_due_by_the_clock_that_was_chosen() {
 }
 
 #[tokio::test]
-async fn a_queue_is_drained_of_what_nobody_is_at() {
+async fn draining_a_queue_skips_running_jobs() {
     let db = Database::migrated().await;
     let utils = utils(&db).await;
     let specs: Vec<RawJobSpec> = (0..250)
@@ -82,7 +82,7 @@ async fn a_queue_is_drained_of_what_nobody_is_at() {
     assert_eq!(utils.count_jobs().await.unwrap().total(), 6);
 }
 
-/// A prepared statement outlives what it speaks of.
+/// A prepared statement may live longer than the schema that it uses.
 #[tokio::test]
 async fn a_prepared_add_works_on_after_the_schema_was_replaced() {
     let db = Database::migrated().await;
@@ -107,7 +107,7 @@ async fn a_prepared_add_works_on_after_the_schema_was_replaced() {
 }
 
 #[tokio::test]
-async fn unsafe_dedupe_is_refused_for_many_and_gives_back_the_one_that_is_there() {
+async fn unsafe_dedupe_is_refused_for_many_and_returns_the_existing_job() {
     let db = Database::migrated().await;
     let utils = utils(&db).await;
     let spec = JobSpecBuilder::new().job_key("k").job_key_mode(JobKeyMode::UnsafeDedupe).build();
@@ -233,7 +233,7 @@ async fn a_task_that_was_cleaned_up_and_comes_back_is_seen_by_running_workers() 
 }
 
 #[tokio::test]
-async fn the_whole_of_it_in_one_call() {
+async fn run_does_everything_in_one_call() {
     let db = Database::empty().await;
     atta::run_migrations(&db.url()).await.unwrap();
     let job = atta::quick_add_job(&db.url(), "hello", json!({ "a": 1 }), JobSpec::default()).await.unwrap();

@@ -170,7 +170,7 @@ impl Lines {
                 continue;
             }
             let Ok(text) = std::str::from_utf8(&bytes) else {
-                return Err(Failure::new(format!("{}, line {}: this is no UTF-8", self.name, self.number)));
+                return Err(Failure::new(format!("{}, line {}: not valid UTF-8", self.name, self.number)));
             };
             let text = text.trim_end_matches(['\n', '\r']);
             // Some editors write a byte order mark at the start of a file.
@@ -185,7 +185,7 @@ impl Lines {
     fn end<T>(&self) -> Result<Option<T>, Failure> {
         match self.from_line > self.number + 1 {
             true => Err(Failure::new(format!(
-                "there is no line {} in {}, which has {}",
+                "line {} does not exist in {}, which has {}",
                 self.from_line,
                 self.name,
                 count_of(self.number, "line")
@@ -199,13 +199,13 @@ impl Lines {
         let line: Line = serde_json::from_str(text).map_err(|error| {
             let place = json_fault::describe(text, &error, self.number);
             Failure::new(format!("{}, {place}", self.name)).with_hint(
-                "each line is an object such as {\"identifier\": \"send_email\", \"payload\": {\"to\": \"someone\"}}",
+                "each line must be an object such as {\"identifier\": \"send_email\", \"payload\": {\"to\": \"someone\"}}",
             )
         })?;
         let Some(identifier) = line.identifier.or_else(|| self.task.clone()) else {
-            return Err(Failure::new(format!("{}, line {}: there is no task", self.name, self.number))
+            return Err(Failure::new(format!("{}, line {}: the task is missing", self.name, self.number))
                 .with_hint(
-                    "name it in the line, \"identifier\": …, or for all lines: atta add TASK --bulk FILE",
+                    "add \"identifier\" to the line, or give one task for all lines: atta add TASK --bulk FILE",
                 ));
         };
         let way = match line.job_key_mode {

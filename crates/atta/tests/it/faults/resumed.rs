@@ -1,4 +1,4 @@
-//! A worker stands still for so long that it is taken for dead, and then goes on.
+//! A worker is frozen for so long that it is declared dead, and then resumes.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use tokio_postgres::Client;
 use super::support::{JOBS, LOCKED_JOBS, Ledger, Setup, event};
 use crate::worker::support::{Reports, Running, wait_until_empty};
 
-/// Waits at a gate that lets through one for each permit.
+/// Waits for a permit, and consumes it.
 async fn pass(gate: &Semaphore) {
     gate.acquire().await.expect("the gate stays").forget();
 }
 
 #[tokio::test]
-async fn a_zombie_changes_nothing_and_goes_on_working() {
+async fn a_resumed_worker_changes_nothing_and_goes_on_working() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
-    // Durable: a job that is only held is free again when the server ends the transaction of the sleeper.
+    // Durable claims: a held job becomes free when the server ends the transaction of the frozen worker.
     let setup = Setup { is_durable: true, ..Setup::new(&db) };
-    let zombie = setup.spawn();
+    let resumed = setup.spawn();
     let utils = WorkerUtils::connect(&db.url()).unwrap();
-    // Long enough to be stopped in, and over by the time the zombie rises.
+    // Long enough that the worker can be frozen meanwhile, and over when the worker is resumed.
     let id = utils.add_raw_job("work", json!({ "ms": 1500 }), JobSpec::default()).await.unwrap().id();
-    ledger.started_in(zombie.id(), 1).await;
-    zombie.signal(Signal::Stop);
+    ledger.started_in(resumed.id(), 1).await;
+    resumed.signal(Signal::Stop);
 
     let gate = Arc::new(Semaphore::new(0));
     let opened = gate.clone();
@@ -40,8 +40,10 @@ async fn a_zombie_changes_nothing_and_goes_on_working() {
     let taken_over = reports.next().await;
     assert_eq!((taken_over.id(), taken_over.attempts()), (id, 1));
 
-    zombie.signal(Signal::Continue);
-    ledger.counted("the zombie to find its claim lost", "select count(*) from public.lost_claims", 1).await;
+    resumed.signal(Signal::Continue);
+    ledger
+        .counted("the resumed worker to find its claim lost", "select count(*) from public.lost_claims", 1)
+        .await;
     let job = utils.get_job(id).await.unwrap().expect("the job is still the heir's");
     assert_eq!((job.locked_by(), job.attempts()), (Some(heir.handle.worker_id()), 1));
     gate.add_permits(1);
@@ -49,52 +51,56 @@ async fn a_zombie_changes_nothing_and_goes_on_working() {
     heir.stop().await.unwrap();
 
     let registered =
-        format!("select count(*) from graphile_worker._atta_workers where pid = {}", zombie.id());
-    ledger.counted("the zombie to be registered again", &registered, 1).await;
+        format!("select count(*) from graphile_worker._atta_workers where pid = {}", resumed.id());
+    ledger.counted("the resumed worker to be registered again", &registered, 1).await;
     let next = utils.add_raw_job("work", json!({}), JobSpec::default()).await.unwrap().id();
-    let run = wait_for("the zombie to work", || async {
+    let run = wait_for("the resumed worker to work", || async {
         ledger.runs_of(next).await.pop().filter(|run| run.has_ended)
     })
     .await;
-    assert_eq!((run.pid, run.attempt), (zombie.id(), 1));
+    assert_eq!((run.pid, run.attempt), (resumed.id(), 1));
 }
 
-/// What it had claimed ahead was taken over while it stood still: it must not begin any of it when it wakes.
+/// The jobs that it had claimed ahead were recovered while it was frozen: it must not start any of them when it
+/// resumes.
 #[tokio::test]
-async fn a_zombie_begins_none_of_the_jobs_that_it_had_claimed_ahead() {
+async fn a_resumed_worker_begins_none_of_the_jobs_that_it_had_claimed_ahead() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
     let setup = Setup { is_durable: true, slots: 1, local_queue: 5, ..Setup::new(&db) };
-    let zombie = setup.spawn();
+    let resumed = setup.spawn();
     let utils = WorkerUtils::connect(&db.url()).unwrap();
     utils.add_raw_job("work", json!({ "ms": 1500 }), JobSpec::default()).await.unwrap();
-    ledger.started_in(zombie.id(), 1).await;
+    ledger.started_in(resumed.id(), 1).await;
     for _ in 0..3 {
         utils.add_raw_job("work", json!({}), JobSpec::default()).await.unwrap();
     }
     ledger.counted("all to be claimed", LOCKED_JOBS, 4).await;
-    zombie.signal(Signal::Stop);
+    resumed.signal(Signal::Stop);
     let heir = Running::start(setup.options()).await;
     ledger.counted("the heir to complete them", JOBS, 0).await;
-    zombie.signal(Signal::Continue);
-    ledger.counted("the zombie to find its claims lost", "select count(*) from public.lost_claims", 4).await;
+    resumed.signal(Signal::Continue);
+    ledger
+        .counted("the resumed worker to find its claims lost", "select count(*) from public.lost_claims", 4)
+        .await;
     let runs = ledger.runs().await;
-    assert_eq!(runs.iter().filter(|run| run.pid == zombie.id()).count(), 1, "{runs:?}");
+    assert_eq!(runs.iter().filter(|run| run.pid == resumed.id()).count(), 1, "{runs:?}");
     heir.stop().await.unwrap();
 }
 
-/// As if the job had been taken from the worker, and claimed by it again.
+/// As if the job had been recovered, and then claimed by the same worker again.
 const CLAIM_AGAIN: &str =
     "update graphile_worker._private_jobs set attempts = attempts + 1, locked_at = now() where id = $1";
 
-/// Who has a job, and at which attempt.
+/// The worker that has claimed a job, and the attempt.
 async fn claim_of(client: &Client, id: i64) -> (Option<String>, i16) {
     let sql = "select locked_by, attempts from graphile_worker._private_jobs where id = $1";
     let row = client.query_one(sql, &[&id]).await.expect("the job is there");
     (row.get(0), row.get(1))
 }
 
-/// The release of a run is late, and the worker has claimed the job again meanwhile: that claim is another one.
+/// The release of a run is late, and the same worker has claimed the job again meanwhile: the release must not end the
+/// new claim.
 #[tokio::test]
 async fn a_late_release_leaves_a_later_claim_of_the_same_worker_alone() {
     let db = Database::migrated().await;
@@ -133,7 +139,7 @@ async fn a_late_release_leaves_a_later_claim_of_the_same_worker_alone() {
         }
     }
 
-    // One that was not begun is given back, unless it was claimed again.
+    // A job that was not started is returned, unless it was claimed again.
     worker.utils.add_raw_job("gated", false, JobSpec::default()).await.unwrap();
     reports.next().await;
     let first = worker.utils.add_raw_job("gated", false, JobSpec::default()).await.unwrap().id();
@@ -150,7 +156,8 @@ async fn a_late_release_leaves_a_later_claim_of_the_same_worker_alone() {
     assert_eq!(claim_of(&client, second).await, (None, 0));
 }
 
-/// A keyed add while it runs takes its key, and sets its attempts to the most: it is still the same claim.
+/// An add with the same key takes the key away from a running job, and sets its attempts to the maximum. The claim is
+/// still the same.
 #[tokio::test]
 async fn a_job_whose_key_was_used_again_while_it_ran_is_released_all_the_same() {
     let db = Database::migrated().await;

@@ -1,4 +1,4 @@
-//! Living workers are never taken for dead, whatever keeps them busy.
+//! A worker that is alive is never declared dead, however busy it is.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use testkit::{Database, Proxy};
 use super::support::{Tally, event};
 use crate::worker::support::{Reports, Running, options, wait_until_empty};
 
-/// Four times the threshold: whoever does not beat meanwhile is dead.
+/// Four times the threshold: a worker that sends no heartbeat for this long is declared dead.
 const LONG: Duration = Duration::from_secs(4);
 
 fn quick_to_judge(db: &Database) -> WorkerOptions {
@@ -19,11 +19,11 @@ fn quick_to_judge(db: &Database) -> WorkerOptions {
         .shutdown_grace_period(testkit::DEADLINE)
 }
 
-/// A worker with a task that takes long, and an heir that waits for its death.
+/// A worker with a task that takes long, and a second worker that would recover its job.
 struct Pair {
     worker: Running,
     heir: Running,
-    heard: WorkerEvents,
+    received: WorkerEvents,
     tally: Tally,
 }
 
@@ -34,7 +34,7 @@ impl Pair {
         let task = move |ctx: WorkerContext| {
             noted.note(&ctx);
             async move {
-                // With a connection of the worker's pool, as tasks do.
+                // Uses a connection of the worker's pool, as tasks do.
                 let client = ctx.pool().get().await?;
                 tokio::time::sleep(LONG).await;
                 client.simple_query("select 1").await?;
@@ -47,15 +47,15 @@ impl Pair {
         }
         testkit::wait_for("four jobs to begin", || async { (tally.jobs() == 4).then_some(()) }).await;
         let options = quick_to_judge(db).define_raw_job("long", task);
-        let heard = options.subscribe();
-        Pair { worker, heir: Running::start(options).await, heard, tally }
+        let received = options.subscribe();
+        Pair { worker, heir: Running::start(options).await, received, tally }
     }
 
-    /// Nobody died, and nothing ran twice.
+    /// Checks that no worker was declared dead, and that no job ran twice.
     async fn end(mut self) {
         wait_until_empty(&self.heir.utils).await;
         assert_eq!(self.tally.repeated(), 0, "a job of a living worker was run again");
-        while let Some(event) = self.heard.try_next() {
+        while let Some(event) = self.received.try_next() {
             assert!(!matches!(event, WorkerEvent::WorkerRecovered { .. }), "{event:?}");
         }
         self.worker.stop().await.expect("it ends in good order");
@@ -70,7 +70,7 @@ async fn jobs_longer_than_the_threshold_are_left_to_their_worker() {
 }
 
 #[tokio::test]
-async fn a_worker_that_drains_goes_on_beating() {
+async fn a_worker_that_drains_keeps_sending_heartbeats() {
     let db = Database::migrated().await;
     let pair = Pair::start(&db, |options| options).await;
     pair.worker.handle.request_shutdown();
@@ -78,14 +78,14 @@ async fn a_worker_that_drains_goes_on_beating() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_tasks_have_all_its_connections_goes_on_beating() {
+async fn a_worker_whose_tasks_have_all_its_connections_keeps_sending_heartbeats() {
     let db = Database::migrated().await;
     let pair = Pair::start(&db, |options| options.max_pg_conn(4)).await;
     pair.end().await;
 }
 
 #[tokio::test]
-async fn failed_heartbeats_do_not_end_the_beating() {
+async fn failed_heartbeats_are_followed_by_others() {
     let db = Database::migrated().await;
     let (proxy, url) = Proxy::before(&db.url());
     let tally = Tally::default();
@@ -94,7 +94,7 @@ async fn failed_heartbeats_do_not_end_the_beating() {
         noted.note(&ctx);
         tokio::time::sleep(LONG)
     };
-    // Durable: a job that is only held when its connection is lost may be had by the other worker.
+    // Durable claims: a held job may be taken by the other worker when its connection is lost.
     let options = || quick_to_judge(&db).recovery_threshold(Duration::from_secs(2)).claims(Claims::Durable);
     let worker = Running::start(options().database_url(url).define_raw_job("long", task.clone())).await;
     let id = worker.utils.add_raw_job("long", json!({}), JobSpec::default()).await.unwrap().id();
@@ -108,7 +108,7 @@ async fn failed_heartbeats_do_not_end_the_beating() {
         let sql = "select extract(epoch from now() - heartbeat_at)::float8
                    from graphile_worker._atta_workers where id = $1";
         let client = db.client().await;
-        testkit::wait_for("the worker to beat again", || async {
+        testkit::wait_for("the worker to send heartbeats again", || async {
             let row = client.query_opt(sql, &[&worker.handle.worker_id()]).await.unwrap();
             (row.expect("it is not taken for dead").get::<_, f64>(0) < 0.1).then_some(())
         })
@@ -126,7 +126,7 @@ const NO_HEARTBEATS: &str = "create function public.no_heartbeat() returns trigg
     create trigger no_heartbeat before update of heartbeat_at on graphile_worker._atta_workers
       for each row execute function public.no_heartbeat()";
 
-/// Others may declare it dead at any time, and recover even what it has only just claimed.
+/// Others may declare the worker dead at any time, and recover even a job that it has just claimed.
 #[tokio::test]
 async fn a_worker_without_heartbeats_begins_no_durable_job() {
     let db = Database::migrated().await;
@@ -134,7 +134,7 @@ async fn a_worker_without_heartbeats_begins_no_durable_job() {
     let mut reports = Reports::new();
     let options =
         quick_to_judge(&db).claims(Claims::Durable).define_raw_job("task", reports.task(|_| async {}));
-    let mut heard = options.subscribe();
+    let mut received = options.subscribe();
     let worker = Running::start(options).await;
     worker.utils.add_raw_job("task", json!({}), JobSpec::default()).await.unwrap();
     reports.next().await;
@@ -144,9 +144,9 @@ async fn a_worker_without_heartbeats_begins_no_durable_job() {
         client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0).then_some(())
     })
     .await;
-    while heard.try_next().is_some() {}
+    while received.try_next().is_some() {}
     let id = worker.utils.add_raw_job("task", json!({}), JobSpec::default()).await.unwrap().id();
-    event(&mut heard, |event| {
+    event(&mut received, |event| {
         assert!(!matches!(event, WorkerEvent::JobStarted { .. }), "a job began, which others may recover");
         matches!(event, WorkerEvent::ClaimFailed { .. }).then_some(())
     })
@@ -157,7 +157,7 @@ async fn a_worker_without_heartbeats_begins_no_durable_job() {
     worker.stop().await.unwrap();
 }
 
-/// Graphile's rule takes locks of four hours for dead, whoever has them.
+/// Graphile's rule ignores locks that are four hours old, whoever has them.
 #[tokio::test]
 async fn locks_of_a_job_that_runs_for_hours_are_renewed() {
     let db = Database::migrated().await;

@@ -13,7 +13,7 @@ const QUOTED: usize = 40;
 /// All errors of a crontab, in the order of its lines.
 ///
 /// ```text
-/// line 2, column 3: 25 is no hour; expected a number from 0 to 23
+/// line 2, column 3: "25" is not a valid hour; expected *, */n, or numbers and ranges from 0 to 23
 ///   0 25 * * * send_report
 ///     ^
 /// ```
@@ -27,25 +27,25 @@ pub struct CrontabErrors {
 pub struct CrontabError {
     line: usize,
     text: String,
-    fault: Fault,
+    problem: Problem,
 }
 
 /// An error at a position of a line. The code that finds it need not know the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct Problem {
     /// In characters, counted from 0.
     pub(super) offset: usize,
     pub(super) message: String,
     pub(super) expected: String,
 }
 
-impl Fault {
-    pub(super) fn new(offset: usize, message: impl Into<String>, expected: impl Into<String>) -> Fault {
-        Fault { offset, message: message.into(), expected: expected.into() }
+impl Problem {
+    pub(super) fn new(offset: usize, message: impl Into<String>, expected: impl Into<String>) -> Problem {
+        Problem { offset, message: message.into(), expected: expected.into() }
     }
 
     /// The same error, with its offset counted from a place `by` characters further left.
-    pub(super) fn moved(mut self, by: usize) -> Fault {
+    pub(super) fn moved(mut self, by: usize) -> Problem {
         self.offset += by;
         self
     }
@@ -71,8 +71,8 @@ impl CrontabErrors {
 
 impl CrontabError {
     /// `line` counts from 1.
-    pub(super) fn new(line: usize, text: &str, fault: Fault) -> CrontabError {
-        CrontabError { line, text: text.to_owned(), fault }
+    pub(super) fn new(line: usize, text: &str, problem: Problem) -> CrontabError {
+        CrontabError { line, text: text.to_owned(), problem }
     }
 
     /// The number of the line, counted from 1.
@@ -82,17 +82,17 @@ impl CrontabError {
 
     /// The position of the character in the line, counted from 1.
     pub fn column(&self) -> usize {
-        self.fault.offset + 1
+        self.problem.offset + 1
     }
 
     /// What is wrong.
     pub fn message(&self) -> &str {
-        &self.fault.message
+        &self.problem.message
     }
 
     /// What is expected there.
     pub fn expected(&self) -> &str {
-        &self.fault.expected
+        &self.problem.expected
     }
 
     /// The whole line.
@@ -123,7 +123,7 @@ impl fmt::Display for CrontabErrors {
 
 impl fmt::Display for CrontabError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fault { offset, message, expected } = &self.fault;
+        let Problem { offset, message, expected } = &self.problem;
         let first = offset.saturating_sub(SHOWN / 2);
         let shown: String = self.text.chars().skip(first).take(SHOWN).map(printable).collect();
         let caret: String =
