@@ -56,7 +56,8 @@ async fn a_job_is_found_by_the_time_of_its_failure() {
     for claims in ["held", "durable"] {
         let db = Database::migrated().await;
         add(&db, "fail", "").await;
-        let aged = "update graphile_worker._private_jobs set created_at = '2020-01-01Z', updated_at = '2020-01-01Z'";
+        let aged =
+            "update graphile_worker._private_jobs set created_at = '2020-01-01Z', updated_at = '2020-01-01Z'";
         db.client().await.batch_execute(aged).await.unwrap();
         let listed = || folder.atta(&["jobs", "--failed-since", "1h", "--count", "-c", &db.url()]).out;
         assert_eq!(listed(), "0\n");
