@@ -41,6 +41,7 @@ async fn the_start_line_names_the_database_and_what_the_worker_does() {
 async fn the_start_line_has_no_password() {
     let (db, folder) = (Database::migrated().await, Folder::with_hello());
     let url = db.url().replace("postgres@", "postgres:open-sesame@");
+    assert!(url.contains("open-sesame"), "{url}");
     let once = folder.atta(&["-c", &url, "--once"]);
     assert_eq!(once.code, 0, "{}", once.err);
     assert!(once.err.contains("worker started") && !once.err.contains("open-sesame"), "{}", once.err);
