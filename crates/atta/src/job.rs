@@ -128,7 +128,7 @@ impl Job {
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
         crate::payload::decode(&self.payload).map_err(|error| {
             let (type_name, why) = (std::any::type_name::<T>(), crate::error::without_values(&error));
-            Error::config(format!("the payload of job {} is not a {type_name}: {why}", self.id))
+            Error::payload(format!("the payload of job {} is not a {type_name}: {why}", self.id))
         })
     }
 

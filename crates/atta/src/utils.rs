@@ -183,7 +183,7 @@ impl WorkerUtils {
     ) -> Result<Vec<T>> {
         let rows = self.ask(doing, template, argument).await?;
         let decoded: Result<_, _> = rows.iter().map(|row| serde_json::from_str(row)).collect();
-        decoded.map_err(|error| Error::config(format!("{doing}: the database gave back nonsense: {error}")))
+        decoded.map_err(|error| Error::internal(format!("{doing}: unexpected response from the database: {error}")))
     }
 
     /// Adds a hint if the schema is missing, or if this role may not use it.
@@ -217,7 +217,7 @@ fn decode_jobs(doing: &str, rows: &[String]) -> Result<Vec<Job>> {
     rows.iter()
         .map(|row| {
             serde_json::from_str(row)
-                .map_err(|error| Error::config(format!("{doing}: the database gave back no job: {error}")))
+                .map_err(|error| Error::internal(format!("{doing}: the database returned no job: {error}")))
         })
         .collect()
 }

@@ -124,7 +124,7 @@ impl Worker {
             return match self.shared.stop.is_cancelled() {
                 // The current run is about to end, and no other run starts.
                 true => Ok(()),
-                false => Err(Error::config(format!("worker {} is already running", self.shared.worker_id))
+                false => Err(Error::invalid_input(format!("worker {} is already running", self.shared.worker_id))
                     .with_hint("for more jobs at a time, set concurrency, or make another worker")),
             };
         };
@@ -142,7 +142,7 @@ impl Worker {
         };
         let ended = self.core.spawn(run).await;
         aborts.disarm();
-        ended.unwrap_or_else(|error| Err(Error::config(format!("the worker's thread panicked: {error}"))))
+        ended.unwrap_or_else(|error| Err(Error::internal(format!("the worker's thread panicked: {error}"))))
     }
 
     /// Whether no job is due. Then the run needs no connections of its own and no registration. If this query fails,

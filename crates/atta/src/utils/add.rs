@@ -20,6 +20,9 @@ use crate::{BatchTaskHandler, Error, Job, JobKeyMode, JobSpec, Result, TaskHandl
 ///
 /// Implemented for tokio-postgres and deadpool clients and transactions, and behind features for those of sqlx,
 /// diesel-async and sea-orm. Jobs that were added through a transaction are gone if it is rolled back.
+///
+/// Implement it for the connections of any other library: only [`AddJobs::query_text`] is needed. Errors of the library
+/// are passed on by [`Error::driver`].
 pub trait AddJobs: Send {
     /// Runs a statement with one text argument and returns its one column of text.
     fn query_text(&mut self, sql: &str, argument: String)
@@ -33,7 +36,7 @@ pub trait AddJobs: Send {
     /// Runs a COPY with these data.
     fn copy(&mut self, sql: &str, data: BytesMut) -> impl Future<Output = Result<()>> + Send {
         let _ = (sql, data);
-        std::future::ready(Err(Error::config("this connection can't COPY")))
+        std::future::ready(Err(Error::invalid_input("adding jobs: this connection can't COPY")))
     }
 }
 
@@ -157,7 +160,7 @@ impl RawJobSpec {
     ) -> Result<RawJobSpec> {
         let identifier = identifier.into();
         let payload = to_raw_value(&payload).map_err(|error| {
-            Error::config(format!("the payload for task {identifier} is no JSON: {error}"))
+            Error::invalid_input(format!("the payload for task {identifier} is no JSON: {error}"))
         })?;
         Ok(RawJobSpec { identifier, payload, spec: spec.into() })
     }
@@ -277,7 +280,7 @@ impl WorkerUtils {
         }
         jobs.iter().try_for_each(check_job)?;
         if jobs.iter().any(|job| job.spec.job_key_mode == Some(JobKeyMode::UnsafeDedupe)) {
-            return Err(Error::config(
+            return Err(Error::invalid_input(
                 "adding jobs: the job key mode unsafe_dedupe can't be used for many at once",
             )
             .with_hint("add those jobs one by one, or use replace or preserve_run_at"));
@@ -338,7 +341,7 @@ pub(super) fn in_micros(time: DateTime<Utc>) -> DateTime<Utc> {
 }
 
 fn encode(argument: &impl Serialize) -> Result<String> {
-    serde_json::to_string(argument).map_err(|error| Error::config(format!("a job is no JSON: {error}")))
+    serde_json::to_string(argument).map_err(|error| Error::invalid_input(format!("a job is no JSON: {error}")))
 }
 
 /// The function returns the jobs in the order of the specs, so their names are taken from the specs.

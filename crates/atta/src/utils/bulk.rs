@@ -115,7 +115,7 @@ impl WorkerUtils {
                 .map_err(|error| self.explain(error))?;
             let answer = rows.first().map(String::as_str).unwrap_or("null");
             let prepared: Prepared = serde_json::from_str(answer)
-                .map_err(|error| Error::config(format!("adding jobs: unexpected answer: {error}")))?;
+                .map_err(|error| Error::internal(format!("adding jobs: unexpected response from the database: {error}")))?;
             if prepared.tasks.len() == identifiers.len() && prepared.queues.len() == queue_names.len() {
                 return Ok(prepared);
             }

@@ -21,7 +21,7 @@ pub(super) fn check_job(job: &RawJobSpec) -> Result<()> {
     spec.flags.iter().flatten().try_for_each(|flag| check_text(doing, "flags", flag))?;
     let bytes: usize = spec.flags.iter().flatten().map(String::len).sum();
     if bytes > LONGEST_FLAGS {
-        return Err(Error::config(format!("{doing}: the flags are too long: {bytes} bytes"))
+        return Err(Error::invalid_input(format!("{doing}: the flags are too long: {bytes} bytes"))
             .with_hint("at most 65,536 bytes in all are allowed: workers read the flags of every job"));
     }
     check_time(doing, "run_at", spec.run_at)
@@ -30,7 +30,7 @@ pub(super) fn check_job(job: &RawJobSpec) -> Result<()> {
 pub(super) fn check_rescheduling(options: &RescheduleJobOptions) -> Result<()> {
     let doing = "rescheduling jobs";
     if let Some(max_attempts) = options.max_attempts.filter(|count| *count < 1) {
-        return Err(Error::config(format!("{doing}: invalid max_attempts: {max_attempts}"))
+        return Err(Error::invalid_input(format!("{doing}: invalid max_attempts: {max_attempts}"))
             .with_hint("at least 1 attempt is needed"));
     }
     check_time(doing, "run_at", options.run_at)
@@ -52,7 +52,7 @@ pub(super) fn check_text(doing: &str, name: &str, text: &str) -> Result<()> {
     if !text.contains('\0') {
         return Ok(());
     }
-    Err(Error::config(format!("{doing}: {name} contains a NUL character: {:?}", shortened(text)))
+    Err(Error::invalid_input(format!("{doing}: {name} contains a NUL character: {:?}", shortened(text)))
         .with_hint("PostgreSQL has no such character in a text; leave it out"))
 }
 
@@ -64,7 +64,7 @@ fn check_time(doing: &str, name: &str, time: Option<DateTime<Utc>>) -> Result<()
     let Some(time) = time.filter(|time| !(FIRST_TIME..=LAST_TIME).contains(time)) else { return Ok(()) };
     let exact = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::AutoSi, true);
     let (given, first, last) = (exact(time), exact(FIRST_TIME), exact(LAST_TIME));
-    Err(Error::config(format!("{doing}: invalid {name}: {given}"))
+    Err(Error::invalid_input(format!("{doing}: invalid {name}: {given}"))
         .with_hint(format!("it must be between {first} and {last}")))
 }
 
@@ -93,7 +93,7 @@ mod tests {
         for (job, field) in wrong {
             let error = check_job(&job).unwrap_err();
             assert!(
-                error.is_config() && error.message().contains(field) && error.hint().is_some(),
+                error.is_invalid_input() && error.message().contains(field) && error.hint().is_some(),
                 "{error}"
             );
         }

@@ -158,10 +158,10 @@ fn encode(doing: &str, filter: &JobFilter) -> Result<Value> {
     // No job is created outside of this range, so the clamped filter selects the same jobs.
     let created_before = filter.created_before.map(|time| time.clamp(FIRST_TIME, LAST_TIME));
     serde_json::to_value(JobFilter { created_before, ..filter.clone() })
-        .map_err(|error| Error::config(format!("{doing}: the filter is no JSON: {error}")))
+        .map_err(|error| Error::invalid_input(format!("{doing}: the filter is no JSON: {error}")))
 }
 
 fn decode_state(doing: &str, name: String) -> Result<JobState> {
     serde_json::from_value(Value::String(name))
-        .map_err(|error| Error::config(format!("{doing}: the database gave back no state: {error}")))
+        .map_err(|error| Error::internal(format!("{doing}: the database returned no state: {error}")))
 }
