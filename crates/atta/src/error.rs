@@ -320,6 +320,13 @@ impl fmt::Debug for Error {
 /// `source()` is always `None`: see [`Error`].
 impl StdError for Error {}
 
+/// Conversions that can't fail have this error.
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Error {
+        match never {}
+    }
+}
+
 /// serde's message about JSON that does not match its type, without the value that it quotes: such messages are logged,
 /// and logs must not contain payloads. Names of fields and of types stay.
 pub(crate) fn without_values(error: &serde_json::Error) -> String {

@@ -29,11 +29,15 @@ use crate::{Job, JobFilter, Result, Worker, WorkerUtils};
 
 /// The outcomes of the jobs that [`run_due_jobs`] ran.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct Ran {
     /// The jobs that succeeded.
     pub succeeded: Vec<Arc<Job>>,
     /// The jobs that failed, permanently or not, with their errors.
     pub failed: Vec<(Arc<Job>, Arc<str>)>,
+    /// How many events were lost because this thread was too slow to read them. If it is not 0, jobs may be missing in
+    /// the lists.
+    pub lost_events: u64,
 }
 
 impl Ran {
@@ -81,6 +85,7 @@ impl Ran {
         match event {
             WorkerEvent::JobSucceeded { job, .. } => self.succeeded.push(job),
             WorkerEvent::JobErrored { job, error } => self.failed.push((job, error)),
+            WorkerEvent::EventsLost { count } => self.lost_events += count,
             _ => {}
         }
     }

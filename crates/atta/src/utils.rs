@@ -71,6 +71,13 @@ impl WorkerUtils {
         Ok(WorkerUtils::new(pool, Schema::default()))
     }
 
+    /// The same connections with another schema.
+    #[must_use]
+    pub fn with_schema(self, schema: Schema) -> WorkerUtils {
+        let WorkerUtils { inner, clock, prepares } = self;
+        WorkerUtils { clock, prepares, ..WorkerUtils::new(inner.pool.clone(), schema) }
+    }
+
     /// Whether a job without a `run_at` gets this machine's time instead of the database's. Default: false.
     #[must_use]
     pub fn with_use_local_time(mut self, use_local_time: bool) -> WorkerUtils {
@@ -210,6 +217,56 @@ impl WorkerUtils {
 
     fn default_run_at(&self) -> Option<DateTime<Utc>> {
         self.clock.as_ref().map(Clock::now)
+    }
+}
+
+/// As [`WorkerUtils::connect`].
+impl TryFrom<&str> for WorkerUtils {
+    type Error = Error;
+
+    fn try_from(database_url: &str) -> Result<WorkerUtils> {
+        WorkerUtils::connect(database_url)
+    }
+}
+
+/// As [`WorkerUtils::connect`].
+impl TryFrom<&String> for WorkerUtils {
+    type Error = Error;
+
+    fn try_from(database_url: &String) -> Result<WorkerUtils> {
+        WorkerUtils::connect(database_url)
+    }
+}
+
+/// As [`WorkerUtils::connect`].
+impl TryFrom<String> for WorkerUtils {
+    type Error = Error;
+
+    fn try_from(database_url: String) -> Result<WorkerUtils> {
+        WorkerUtils::connect(&database_url)
+    }
+}
+
+/// As [`WorkerUtils::connect`], with a schema.
+impl TryFrom<(&str, Schema)> for WorkerUtils {
+    type Error = Error;
+
+    fn try_from((database_url, schema): (&str, Schema)) -> Result<WorkerUtils> {
+        Ok(WorkerUtils::connect(database_url)?.with_schema(schema))
+    }
+}
+
+/// A pool with the default schema.
+impl From<Pool> for WorkerUtils {
+    fn from(pool: Pool) -> WorkerUtils {
+        WorkerUtils::new(pool, Schema::default())
+    }
+}
+
+/// As [`WorkerUtils::new`].
+impl From<(Pool, Schema)> for WorkerUtils {
+    fn from((pool, schema): (Pool, Schema)) -> WorkerUtils {
+        WorkerUtils::new(pool, schema)
     }
 }
 

@@ -52,7 +52,7 @@ pub use shutdown::WorkerHandle;
 use self::core::Core;
 use crate::event::{WorkerEvent, WorkerEvents};
 use crate::recovery::Heartbeats;
-use crate::{Error, Result, WorkerUtils};
+use crate::{Error, Result, Schema, WorkerUtils};
 use owner::{Mode, Owner};
 use plan::Plan;
 
@@ -77,7 +77,11 @@ pub struct Worker {
 
 impl Worker {
     fn new(plan: Plan, shared: Shared) -> Result<Worker> {
-        Ok(Worker { plan, shared: Arc::new(shared), core: Core::start()?, is_running: Arc::default() })
+        let worker =
+            Worker { plan, shared: Arc::new(shared), core: Core::start()?, is_running: Arc::default() };
+        let worker_id = &worker.shared.worker_id;
+        worker.shared.events.send(|| WorkerEvent::Initialized { worker_id: worker_id.clone() });
+        Ok(worker)
     }
 
     /// Runs jobs until a shutdown is requested, then drains and ends.
@@ -95,6 +99,8 @@ impl Worker {
     }
 
     /// Runs due jobs, and jobs that become due as a result, until none are left. Does not use cron or LISTEN.
+    ///
+    /// If the future is dropped, the worker aborts, as [`Worker::run`] does.
     pub async fn run_once(&self) -> Result<()> {
         self.run_mode(Mode::UntilEmpty).await
     }
@@ -107,6 +113,16 @@ impl Worker {
     /// Shuts the worker down from another place in the program.
     pub fn handle(&self) -> WorkerHandle {
         WorkerHandle::new(self.shared.clone())
+    }
+
+    /// Requests a shutdown, as [`WorkerHandle::request_shutdown`] does.
+    pub fn request_shutdown(&self) {
+        self.handle().request_shutdown();
+    }
+
+    /// The schema that contains the jobs.
+    pub fn schema(&self) -> &Schema {
+        self.shared.utils.schema()
     }
 
     /// The events of the worker from now on.
@@ -130,19 +146,27 @@ impl Worker {
         };
         if mode == Mode::UntilEmpty && self.has_nothing_to_do().await {
             tell_start(&self.shared);
-            tell_end(&self.shared);
+            hooks::call_start(&self.shared).await;
+            hooks::call_stop(&self.shared, None).await;
+            tell_end(&self.shared, None);
             return Ok(());
         }
         let run = Run { plan: self.plan.clone(), shared: self.shared.clone(), mode, app: Handle::current() };
         let aborts = AbortOnDrop { shared: &self.shared, is_armed: true };
         let run = async {
+            let shared = run.shared.clone();
             let ended = run.run().await;
+            tell_end(&shared, ended.as_ref().err());
             drop(running);
             ended
         };
         let ended = self.core.spawn(run).await;
         aborts.disarm();
-        ended.unwrap_or_else(|error| Err(Error::internal(format!("the worker's thread panicked: {error}"))))
+        ended.unwrap_or_else(|error| {
+            let error = Error::internal(format!("the worker's thread panicked: {error}"));
+            tell_end(&self.shared, Some(&error));
+            Err(error)
+        })
     }
 
     /// Whether no job is due. Then the run needs no connections of its own and no registration. If this query fails,
@@ -207,7 +231,6 @@ impl Run {
             () = shared.stop.cancelled() => {
                 // The worker may be registered. If the database does not answer, do not wait longer for it.
                 let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
-                tell_end(shared);
                 return Ok(());
             }
         }
@@ -219,6 +242,7 @@ impl Run {
         // Heartbeats and polls continue until the last job is released, so the shutdown does not stop them.
         let is_released = CancellationToken::new();
         let heartbeats = AbortOnDropHandle::new(tokio::spawn(heartbeats.run(is_released.clone())));
+        hooks::call_start(shared).await;
         let poll = wake::poll(shared.clone(), wake_sender.clone(), look.clone());
         let poll = AbortOnDropHandle::new(tokio::spawn(poll));
         if mode == Mode::UntilShutdown {
@@ -254,8 +278,10 @@ impl Run {
                 Err(_) => Heartbeats::new(shared.clone()),
             };
             heartbeats.deregister().await;
+        } else {
+            shutdown::report_failure(shared, "not all jobs are released; other workers will recover the rest");
         }
-        tell_end(shared);
+        hooks::call_stop(shared, ended.as_ref().err()).await;
         ended
     }
 
@@ -288,7 +314,11 @@ fn tell_start(shared: &Shared) {
     shared.events.send(|| WorkerEvent::Started { worker_id: shared.worker_id.clone() });
 }
 
-fn tell_end(shared: &Shared) {
+fn tell_end(shared: &Shared, error: Option<&Error>) {
     tracing::info!(worker = &*shared.worker_id, "worker stopped");
-    shared.events.send(|| WorkerEvent::Stopped);
+    let error: Option<Arc<str>> = error.map(|error| error.to_string().into());
+    if let Some(error) = &error {
+        shared.events.send(|| WorkerEvent::FatalError { error: error.clone() });
+    }
+    shared.events.send(|| WorkerEvent::Stopped { error });
 }

@@ -11,6 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio_postgres::CopyInSink;
 use tokio_postgres::types::Type;
 
+use super::bulk::is_worthwhile;
 use super::check::check_job;
 use super::{WorkerUtils, decode_jobs};
 use crate::db::pool;
@@ -174,6 +175,8 @@ struct Argument<'a> {
     payload: Cow<'a, RawValue>,
     queue_name: &'a Option<String>,
     run_at: Option<DateTime<Utc>>,
+    /// In seconds.
+    run_in: Option<f64>,
     max_attempts: Option<i16>,
     job_key: &'a Option<String>,
     priority: Option<i16>,
@@ -191,6 +194,7 @@ struct ManyArgument<'a> {
 impl WorkerUtils {
     /// Adds a job of a task that this program knows. Returns the job as it is stored in the database.
     pub async fn add_job<T: TaskHandler>(&self, payload: T, spec: impl Into<JobSpec>) -> Result<Job> {
+        let spec = spec.into().or(payload.default_spec());
         self.add_raw_job(T::IDENTIFIER, payload, spec).await
     }
 
@@ -208,18 +212,23 @@ impl WorkerUtils {
         self.add_raw_job_in(&mut client, identifier, payload, spec).await
     }
 
-    /// Adds many jobs of one task in one round trip. Returns them in the same order.
+    /// Adds many jobs of one task. Returns them in the same order. See [`WorkerUtils::add_raw_jobs`].
     pub async fn add_jobs<T: TaskHandler>(&self, jobs: &[(T, &JobSpec)]) -> Result<Vec<Job>> {
-        let jobs: Result<Vec<RawJobSpec>> = jobs
-            .iter()
-            .map(|(payload, spec)| RawJobSpec::new(T::IDENTIFIER, payload, (*spec).clone()))
-            .collect();
-        self.add_raw_jobs(&jobs?).await
+        self.add_raw_jobs(&raw_jobs(jobs)?).await
     }
 
-    /// Adds many jobs of any tasks in one round trip. Returns them in the same order.
+    /// Adds many jobs of any tasks. Returns them in the same order.
+    ///
+    /// Fewer than 50 jobs, and jobs with a job key, are added in one round trip. 50 jobs or more without keys are added
+    /// by COPY in a transaction, if the role may write the tables: seven round trips, however many jobs there are. That
+    /// takes less time, since the server does less work per job. The first call of a [`WorkerUtils`] with 50 jobs or
+    /// more takes one more, to find out what the role may do.
     pub async fn add_raw_jobs(&self, jobs: &[RawJobSpec]) -> Result<Vec<Job>> {
         let mut client = pool::get(self.pool(), "adding jobs").await?;
+        if !is_worthwhile(jobs) {
+            // One statement is a transaction of its own.
+            return self.add_raw_jobs_in(&mut client, jobs).await;
+        }
         let mut transaction = client.transaction().await.map_err(failed)?;
         let jobs = self.add_raw_jobs_in(&mut transaction, jobs).await?;
         transaction.commit().await.map_err(failed)?;
@@ -233,6 +242,7 @@ impl WorkerUtils {
         items: &[T],
         spec: impl Into<JobSpec>,
     ) -> Result<Job> {
+        let spec = spec.into().or(T::default_spec(items));
         self.add_raw_job(T::IDENTIFIER, items, spec).await
     }
 
@@ -243,7 +253,28 @@ impl WorkerUtils {
         payload: T,
         spec: impl Into<JobSpec>,
     ) -> Result<Job> {
+        let spec = spec.into().or(payload.default_spec());
         self.add_raw_job_in(transaction, T::IDENTIFIER, payload, spec).await
+    }
+
+    /// [`WorkerUtils::add_jobs`] within a transaction of yours.
+    pub async fn add_jobs_in<T: TaskHandler>(
+        &self,
+        transaction: &mut impl AddJobs,
+        jobs: &[(T, &JobSpec)],
+    ) -> Result<Vec<Job>> {
+        self.add_raw_jobs_in(transaction, &raw_jobs(jobs)?).await
+    }
+
+    /// [`WorkerUtils::add_batch_job`] within a transaction of yours.
+    pub async fn add_batch_job_in<T: BatchTaskHandler>(
+        &self,
+        transaction: &mut impl AddJobs,
+        items: &[T],
+        spec: impl Into<JobSpec>,
+    ) -> Result<Job> {
+        let spec = spec.into().or(T::default_spec(items));
+        self.add_raw_job_in(transaction, T::IDENTIFIER, items, spec).await
     }
 
     /// [`WorkerUtils::add_raw_job`] within a transaction of yours.
@@ -316,11 +347,17 @@ impl WorkerUtils {
 
     fn argument<'a>(&self, job: &'a RawJobSpec) -> Argument<'a> {
         let spec = &job.spec;
+        // With a clock of its own, the worker decides the time; otherwise the database does.
+        let (run_at, run_in) = match self.default_run_at() {
+            Some(now) => (Some(spec.due_at(now).unwrap_or(now)), None),
+            None => (spec.run_at, spec.run_in.map(|delay| delay.as_secs_f64())),
+        };
         Argument {
             identifier: &job.identifier,
             payload: crate::trace::carry(&job.payload),
             queue_name: &spec.queue_name,
-            run_at: spec.run_at.or_else(|| self.default_run_at()).map(in_micros),
+            run_at: run_at.map(in_micros),
+            run_in,
             max_attempts: spec.max_attempts,
             job_key: &spec.job_key,
             priority: spec.priority,
@@ -328,6 +365,14 @@ impl WorkerUtils {
             job_key_mode: spec.job_key_mode.map(JobKeyMode::as_str),
         }
     }
+}
+
+/// The jobs of one task, with its defaults.
+fn raw_jobs<T: TaskHandler>(jobs: &[(T, &JobSpec)]) -> Result<Vec<RawJobSpec>> {
+    let raw = |(payload, spec): &(T, &JobSpec)| {
+        RawJobSpec::new(T::IDENTIFIER, payload, (*spec).clone().or(payload.default_spec()))
+    };
+    jobs.iter().map(raw).collect()
 }
 
 /// JSON as a string within JSON: see the SQL statement.

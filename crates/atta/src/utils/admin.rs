@@ -11,6 +11,7 @@ use crate::{Error, Job, RescheduleJobOptions, Result};
 
 /// The parts of [`WorkerUtils::cleanup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum CleanupTask {
     /// Deletes the jobs that have no attempts left.
     DeletePermafailedJobs,

@@ -145,7 +145,7 @@ impl WorkerUtils {
             put_field(&mut data, &task.to_be_bytes());
             put_field(&mut data, crate::trace::carry(&job.payload).get().as_bytes());
             put_field(&mut data, &spec.priority.unwrap_or(0).to_be_bytes());
-            put_field(&mut data, &micros(spec.run_at.unwrap_or(default_run_at)).to_be_bytes());
+            put_field(&mut data, &micros(spec.due_at(default_run_at).unwrap_or(default_run_at)).to_be_bytes());
             put_field(&mut data, &spec.max_attempts.unwrap_or(25).to_be_bytes());
             match flags(job) {
                 Some(flags) => {
@@ -164,6 +164,7 @@ impl WorkerUtils {
     /// The job as it is now stored in the database.
     fn as_added(&self, job: &RawJobSpec, id: i64, prepared: &Prepared) -> Job {
         let spec = &job.spec;
+        let default_run_at = self.default_run_at().unwrap_or(prepared.now);
         Job {
             id,
             task_identifier: job.identifier.as_str().into(),
@@ -172,7 +173,7 @@ impl WorkerUtils {
             queue_name: spec.queue_name.clone(),
             payload: crate::trace::carry(&job.payload).get().into(),
             priority: spec.priority.unwrap_or(0),
-            run_at: in_micros(spec.run_at.or_else(|| self.default_run_at()).unwrap_or(prepared.now)),
+            run_at: in_micros(spec.due_at(default_run_at).unwrap_or(default_run_at)),
             attempts: 0,
             max_attempts: spec.max_attempts.unwrap_or(25),
             last_error: None,
@@ -188,8 +189,8 @@ impl WorkerUtils {
     }
 }
 
-/// Whether there are many jobs, none has a key, and all values are ones that the function would accept.
-fn is_worthwhile(jobs: &[RawJobSpec]) -> bool {
+/// Whether COPY is worth its round trips: there are many jobs, none has a key, and all values are ones that the function would accept.
+pub(super) fn is_worthwhile(jobs: &[RawJobSpec]) -> bool {
     let is_name = |text: &str| text.chars().count() <= 128;
     let is_plain = |job: &RawJobSpec| {
         job.spec.job_key.is_none()

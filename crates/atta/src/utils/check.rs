@@ -5,8 +5,8 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 
 use super::RawJobSpec;
-use crate::job::{FIRST_TIME, LAST_TIME};
-use crate::{Error, RescheduleJobOptions, Result};
+use crate::job::{FIRST_TIME, LAST_TIME, after};
+use crate::{Error, JobSpec, RescheduleJobOptions, Result};
 
 /// The same limit as in `add_jobs.sql`.
 const LONGEST_FLAGS: usize = 65_536;
@@ -24,7 +24,21 @@ pub(super) fn check_job(job: &RawJobSpec) -> Result<()> {
         return Err(Error::invalid_input(format!("{doing}: the flags are too long: {bytes} bytes"))
             .with_hint("at most 65,536 bytes in all are allowed: workers read the flags of every job"));
     }
-    check_time(doing, "run_at", spec.run_at)
+    check_time(doing, "run_at", spec.run_at)?;
+    check_delay(doing, spec)
+}
+
+fn check_delay(doing: &str, spec: &JobSpec) -> Result<()> {
+    let Some(delay) = spec.run_in else { return Ok(()) };
+    if spec.run_at.is_some() {
+        return Err(Error::invalid_input(format!("{doing}: both run_at and run_in are given"))
+            .with_hint("give one of them"));
+    }
+    if after(Utc::now(), delay) >= LAST_TIME {
+        return Err(Error::invalid_input(format!("{doing}: invalid run_in: {} s", delay.as_secs()))
+            .with_hint("it must end before the year 10000"));
+    }
+    Ok(())
 }
 
 pub(super) fn check_rescheduling(options: &RescheduleJobOptions) -> Result<()> {

@@ -7,8 +7,10 @@ use super::functions::{ADDING, MANAGING, READING};
 use super::{connections, migrations, workers};
 
 /// Functions that take the caller's connection: every connection drops all of them.
-const BY_CONNECTION: [&str; 4] = [
+const BY_CONNECTION: [&str; 6] = [
     "utils/add.rs add_job_in",
+    "utils/add.rs add_jobs_in",
+    "utils/add.rs add_batch_job_in",
     "utils/add.rs add_raw_job_in",
     "utils/add.rs add_raw_jobs_in",
     "utils/bulk.rs insert_raw_jobs_in",
