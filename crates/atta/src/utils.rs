@@ -110,6 +110,8 @@ impl WorkerUtils {
     }
 
     /// Installs or upgrades the schema, as [`crate::migrate`] does.
+    ///
+    /// Cancel safe, as [`crate::migrate`] is.
     pub async fn migrate(&self) -> Result<MigrationPlan> {
         self.migrate_with(Breaking::Allowed).await
     }
@@ -121,6 +123,8 @@ impl WorkerUtils {
     }
 
     /// The time by the database's clock, which decides when a job is due.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn read_clock(&self) -> Result<DateTime<Utc>> {
         let doing = "reading the database's clock";
         let client = pool::get(&self.inner.pool, doing).await?;

@@ -110,6 +110,8 @@ impl JobCounts {
 
 impl WorkerUtils {
     /// The job with this id. None if there is none, for example because it is complete.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn get_job(&self, id: i64) -> Result<Option<Job>> {
         let filter = JobFilter { ids: Some(vec![id]), ..JobFilter::default() };
         Ok(self.list_jobs(&filter).await?.pop())
@@ -118,12 +120,16 @@ impl WorkerUtils {
     /// A page of jobs in the order of their ids. For the next page, set `after_id` to the last id of this one.
     ///
     /// Filters by key or by ids use an index; every other filter reads jobs until the page is full.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn list_jobs(&self, filter: &JobFilter) -> Result<Vec<Job>> {
         let listed = self.list_jobs_with_states(filter).await?;
         Ok(listed.into_iter().map(|(job, _)| job).collect())
     }
 
     /// [`WorkerUtils::list_jobs`], with the state of each job.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn list_jobs_with_states(&self, filter: &JobFilter) -> Result<Vec<(Job, JobState)>> {
         let doing = "listing jobs";
         let sql = match filter {
@@ -138,6 +144,8 @@ impl WorkerUtils {
     }
 
     /// Only the ids of the jobs that [`WorkerUtils::list_jobs`] would return, for actions on very many jobs.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn list_job_ids(&self, filter: &JobFilter) -> Result<Vec<i64>> {
         if filter.key.is_some() || filter.ids.is_some() {
             return Ok(self.list_jobs(filter).await?.iter().map(Job::id).collect());
@@ -148,6 +156,8 @@ impl WorkerUtils {
     }
 
     /// How many jobs are in each state. Reads the whole table.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn count_jobs(&self) -> Result<JobCounts> {
         let sql = include_str!("../../sql/queries/count_jobs.sql");
         Ok(self.ask_as("counting jobs", sql, &json!({})).await?.pop().unwrap_or_default())

@@ -374,6 +374,8 @@ impl WorkerOptions {
     /// All mistakes in the options are in one error. A database that does not answer is waited for, unless
     /// [`WorkerOptions::wait_for_database`] says otherwise; a wrong password or a missing privilege is an error, since
     /// no waiting cures that.
+    ///
+    /// Cancel safe: the schema is migrated as a whole or not at all, and the connections are closed.
     pub async fn init(mut self) -> Result<Worker> {
         let mistakes = self.mistakes();
         if !mistakes.is_empty() {

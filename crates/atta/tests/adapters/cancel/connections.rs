@@ -24,6 +24,8 @@ pub(super) const COVERED: &[&str] = &[
     "deadpool_postgres::Transaction<'_>",
     // The connection of a pool that `WorkerUtils::with_prepared_statements` uses: see `functions`.
     "Preparing",
+    // The transaction of `WorkerUtils::add_raw_jobs` and `insert_raw_jobs`: see `functions`.
+    "Own<'_>",
     "PgConnection",
     "Transaction<'_, Postgres>",
     "PoolConnection<Postgres>",
