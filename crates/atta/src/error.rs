@@ -14,7 +14,7 @@ use std::fmt;
 ///
 /// The questions that an error answers exclude each other as follows: at most one of [`Error::is_config`],
 /// [`Error::is_invalid_input`], [`Error::is_payload`], [`Error::is_internal`] and [`Error::is_transient`] is true. None
-/// is true for a statement that the database refused for another reason; then [`Error::db_code`] tells more.
+/// is true for a statement that the database refused for another reason; then [`Error::db_code`] returns its SQLSTATE.
 pub struct Error {
     inner: Box<Inner>,
 }

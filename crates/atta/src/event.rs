@@ -1,8 +1,8 @@
 //! The events of a worker, and the hooks that it calls.
 //!
 //! The stream of [`WorkerEvent`]s is for observing. It is bounded and never delays the worker: a slow listener loses
-//! the oldest events, and the stream reports how many. [`Hooks`] are for acting: the worker calls them, and a panic in a hook
-//! does no harm.
+//! the oldest events, and the stream reports how many. [`Hooks`] are for acting: the worker calls them, and a panic in
+//! a hook does no harm.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::{FutureExt, Stream};
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::error::Elapsed;
@@ -149,7 +149,8 @@ pub enum WorkerEvent {
 /// A stream of [`WorkerEvent`]s. It ends when the worker is gone.
 ///
 /// It keeps the last 8,192 events for its reader. If the reader is slower, the oldest are dropped, and
-/// [`WorkerEvent::EventsLost`] tells how many. It implements [`Stream`], so that the adapters of `StreamExt` work on it.
+/// [`WorkerEvent::EventsLost`] reports how many. It implements [`Stream`], so that the adapters of `StreamExt` work on
+/// it.
 pub struct WorkerEvents {
     /// Waits for the next event, and then returns the receiver.
     next: ReusableBoxFuture<'static, (Result<WorkerEvent, RecvError>, Receiver)>,
@@ -173,7 +174,8 @@ impl WorkerEvents {
 
     /// The next event, if one is already there.
     pub fn try_next(&mut self) -> Option<WorkerEvent> {
-        // Without a limit of tokio's: a task that has used up its budget would be told that there is no event.
+        // Without a limit of tokio's: in a task that has used up its budget, an event that is there would not be
+        // returned.
         tokio::task::unconstrained(self.next()).now_or_never().flatten()
     }
 
@@ -254,8 +256,8 @@ pub trait Hooks: Send + Sync + 'static {
         nothing()
     }
 
-    /// A shutdown begins. `_reason` is the name of a signal, or the reason that the caller gave. Running jobs go on, and
-    /// the shutdown does not wait for this call, except as for the other `on_…` hooks at its end.
+    /// A shutdown begins. `_reason` is the name of a signal, or the reason that the caller gave. Running jobs go on,
+    /// and the shutdown does not wait for this call, except as for the other `on_…` hooks at its end.
     fn on_shutdown<'a>(&'a self, _worker_id: &'a str, _reason: &'a str) -> HookFuture<'a> {
         nothing()
     }

@@ -40,9 +40,9 @@
 //! }
 //! ```
 //!
-//! A program that only adds jobs uses [`WorkerUtils::connect`]. In a transaction, [`WorkerUtils::add_job_in`] adds a job
-//! that exists only if the transaction is committed. A job runs at least once, and more than once if a worker crashes
-//! after the task has ended and before its outcome is written: write idempotent tasks.
+//! A program that only adds jobs uses [`WorkerUtils::connect`]. In a transaction, [`WorkerUtils::add_job_in`] adds a
+//! job that exists only if the transaction is committed. A job runs at least once, and more than once if a worker
+//! crashes after the task has ended and before its outcome is written: write idempotent tasks.
 //!
 //! # Where to read on
 //!
@@ -53,8 +53,8 @@
 //!
 //! # Cancel safety
 //!
-//! Every public async function states what happens when its future is dropped. All of them leave the database in a state
-//! as if the call had been completed, or had not been made.
+//! Every public async function states what happens when its future is dropped. Each statement that changes
+//! jobs is done as a whole or not at all.
 //!
 //! # Features
 //!
@@ -111,9 +111,9 @@ pub use worker::{
 
 // The crates whose types are in public signatures, in the versions that this crate uses.
 #[doc(no_inline)]
-pub use {bytes, chrono, chrono_tz, deadpool_postgres, futures_util::Stream, serde_json, tokio_postgres};
-#[doc(no_inline)]
 pub use tokio_util::sync::CancellationToken;
+#[doc(no_inline)]
+pub use {bytes, chrono, chrono_tz, deadpool_postgres, futures_util::Stream, serde_json, tokio_postgres};
 
 /// The result type of most functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -34,8 +34,8 @@ pub async fn run_once(options: WorkerOptions) -> Result<()> {
 /// # }
 /// ```
 ///
-/// Cancel safe: if the future is dropped, the migration is done as a whole or not at all, except that indexes which were
-/// built before may exist.
+/// Cancel safe: if the future is dropped, the migration is done as a whole or not at all, except that indexes which
+/// were built before may exist.
 pub async fn run_migrations<D>(database: D) -> Result<MigrationPlan>
 where
     D: TryInto<WorkerUtils, Error: Into<Error>>,

@@ -194,7 +194,9 @@ impl WorkerUtils {
     ) -> Result<Vec<T>> {
         let rows = self.ask(doing, template, argument).await?;
         let decoded: Result<_, _> = rows.iter().map(|row| serde_json::from_str(row)).collect();
-        decoded.map_err(|error| Error::internal(format!("{doing}: unexpected response from the database: {error}")))
+        decoded.map_err(|error| {
+            Error::internal(format!("{doing}: unexpected response from the database: {error}"))
+        })
     }
 
     /// Adds a hint if the schema is missing, or if this role may not use it.

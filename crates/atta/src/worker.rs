@@ -140,8 +140,10 @@ impl Worker {
             return match self.shared.stop.is_cancelled() {
                 // The current run is about to end, and no other run starts.
                 true => Ok(()),
-                false => Err(Error::invalid_input(format!("worker {} is already running", self.shared.worker_id))
-                    .with_hint("for more jobs at a time, set concurrency, or make another worker")),
+                false => {
+                    Err(Error::invalid_input(format!("worker {} is already running", self.shared.worker_id))
+                        .with_hint("for more jobs at a time, set concurrency, or make another worker"))
+                }
             };
         };
         if mode == Mode::UntilEmpty && self.has_nothing_to_do().await {
@@ -279,7 +281,10 @@ impl Run {
             };
             heartbeats.deregister().await;
         } else {
-            shutdown::report_failure(shared, "not all jobs are released; other workers will recover the rest");
+            shutdown::report_failure(
+                shared,
+                "not all jobs are released; other workers will recover the rest",
+            );
         }
         hooks::call_stop(shared, ended.as_ref().err()).await;
         ended

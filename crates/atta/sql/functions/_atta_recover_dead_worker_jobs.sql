@@ -1,8 +1,8 @@
 -- Recovers the jobs of workers that are known to be gone, as workers recover each other: the locks of the jobs and of
 -- their queues are removed, and the attempt that was started does not count. No crash is counted. Returns the ids of
 -- the jobs. recovery_delay: the jobs are due again after this time; 0 leaves their time as it is.
--- Locks the jobs, then the queues, and waits for rows that others have locked. _atta_jobs_locked_index for the jobs; one
--- scan of the queues. Has no marker: it is not one of Graphile's functions.
+-- Locks the jobs, then the queues, and waits for rows that others have locked. _atta_jobs_locked_index for the jobs;
+-- one scan of the queues. Has no marker: it is not one of Graphile's functions.
 create or replace function {schema}._atta_recover_dead_worker_jobs(
   worker_ids text[],
   recovery_delay interval default interval '0 seconds'

@@ -9,8 +9,8 @@
 -- workers, and its count is deleted, so that a manual retry starts anew. Which of several jobs killed the worker is not
 -- known. Therefore jobs without a queue become due again at different times within a second per crash. Otherwise they
 -- would be claimed together again, and the innocent ones would reach the limit together with the one that kills. A
--- queued job keeps its time, unless there is a delay, so that the queue goes on where it was. A queue is freed with its job and not before, so
--- that the jobs of a queue stay in order.
+-- queued job keeps its time, unless there is a delay, so that the queue goes on where it was. A queue is freed with
+-- its job and not before, so that the jobs of a queue stay in order.
 -- Locks the rows of dead workers, then jobs, then queues, and skips rows that others have locked: never waits.
 -- _atta_jobs_locked_index for the jobs; one scan of the queues.
 -- With 20 dead workers, 2,100 jobs of theirs and 6 million other jobs, three such statements take 140 ms in all.

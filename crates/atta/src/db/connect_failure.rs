@@ -246,7 +246,9 @@ fn hint(settings: &ConnectionSettings, miss: &Miss) -> String {
         (MissKind::Invalid, _) => "are the options of the connection right?".into(),
         (MissKind::WrongKind, _) => "target_session_attrs asks for another kind of server".into(),
         (MissKind::UnknownHost, _) => "is the host's name right?".into(),
-        (MissKind::Unavailable, code) if hint_for(code).is_some() => hint_for(code).unwrap_or_default().into(),
+        (MissKind::Unavailable, code) if hint_for(code).is_some() => {
+            hint_for(code).unwrap_or_default().into()
+        }
         (MissKind::Unavailable, _) => "is the server running, and are host and port right?".into(),
     }
 }

@@ -434,7 +434,8 @@ pub(super) fn in_micros(time: DateTime<Utc>) -> DateTime<Utc> {
 }
 
 fn encode(argument: &impl Serialize) -> Result<String> {
-    serde_json::to_string(argument).map_err(|error| Error::invalid_input(format!("a job is no JSON: {error}")))
+    serde_json::to_string(argument)
+        .map_err(|error| Error::invalid_input(format!("a job is no JSON: {error}")))
 }
 
 /// The function returns the jobs in the order of the specs, so their names are taken from the specs.

@@ -33,8 +33,8 @@ struct Prepared {
 }
 
 impl WorkerUtils {
-    /// Adds many jobs at once and returns only their number. This is the fastest way to add jobs. Fewer than 50 jobs are
-    /// added through the SQL function, the others by COPY.
+    /// Adds many jobs at once and returns only their number. This is the fastest way to add jobs. Fewer than 50 jobs
+    /// are added through the SQL function, the others by COPY.
     ///
     /// Cancel safe: it is done as a whole or not at all.
     pub async fn insert_raw_jobs(&self, jobs: &[RawJobSpec]) -> Result<usize> {
@@ -118,8 +118,9 @@ impl WorkerUtils {
                 .await
                 .map_err(|error| self.explain(error))?;
             let answer = rows.first().map(String::as_str).unwrap_or("null");
-            let prepared: Prepared = serde_json::from_str(answer)
-                .map_err(|error| Error::internal(format!("adding jobs: unexpected response from the database: {error}")))?;
+            let prepared: Prepared = serde_json::from_str(answer).map_err(|error| {
+                Error::internal(format!("adding jobs: unexpected response from the database: {error}"))
+            })?;
             if prepared.tasks.len() == identifiers.len() && prepared.queues.len() == queue_names.len() {
                 return Ok(prepared);
             }
@@ -149,7 +150,10 @@ impl WorkerUtils {
             put_field(&mut data, &task.to_be_bytes());
             put_field(&mut data, crate::trace::carry(&job.payload).get().as_bytes());
             put_field(&mut data, &spec.priority.unwrap_or(0).to_be_bytes());
-            put_field(&mut data, &micros(spec.due_at(default_run_at).unwrap_or(default_run_at)).to_be_bytes());
+            put_field(
+                &mut data,
+                &micros(spec.due_at(default_run_at).unwrap_or(default_run_at)).to_be_bytes(),
+            );
             put_field(&mut data, &spec.max_attempts.unwrap_or(25).to_be_bytes());
             match flags(job) {
                 Some(flags) => {
@@ -193,7 +197,8 @@ impl WorkerUtils {
     }
 }
 
-/// Whether COPY is worth its round trips: there are many jobs, none has a key, and all values are ones that the function would accept.
+/// Whether COPY is worth its round trips: there are many jobs, none has a key, and all values are ones that the
+/// function would accept.
 pub(super) fn is_worthwhile(jobs: &[RawJobSpec]) -> bool {
     let is_name = |text: &str| text.chars().count() <= 128;
     let is_plain = |job: &RawJobSpec| {

@@ -120,7 +120,8 @@ pub(crate) fn call_shutdown(shared: &Shared, reason: &str) {
     let (hooks, worker_id, reason) = (shared.hooks.clone(), shared.worker_id.clone(), reason.to_owned());
     let timeout = shared.hook_backlog.timeout;
     let call = async move {
-        let called = hooks.call_within("on_shutdown", timeout, |it| it.on_shutdown(&worker_id, &reason)).await;
+        let called =
+            hooks.call_within("on_shutdown", timeout, |it| it.on_shutdown(&worker_id, &reason)).await;
         if called.is_err() {
             report_timeout("on_shutdown", timeout);
         }

@@ -239,12 +239,10 @@ impl WorkerOptions {
     /// Adds the recurring jobs of a crontab file, which must exist. The file is read once, in this call.
     pub fn crontab_file(self, path: impl AsRef<Path>) -> Result<WorkerOptions> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Error::config(format!("can't read the crontab {}: {error}", path.display()))
-        })?;
-        let items = crate::cron::parse_crontab(&text).map_err(|errors| {
-            Error::config(format!("invalid crontab {}\n{errors}", path.display()))
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::config(format!("can't read the crontab {}: {error}", path.display())))?;
+        let items = crate::cron::parse_crontab(&text)
+            .map_err(|errors| Error::config(format!("invalid crontab {}\n{errors}", path.display())))?;
         Ok(self.with_crons(items))
     }
 

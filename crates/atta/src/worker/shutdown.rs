@@ -86,7 +86,8 @@ fn request(shared: &Shared, reason: &str) {
 pub(super) fn watch_signals(shared: Arc<Shared>) -> Result<impl Future<Output = ()> + Send + use<>> {
     use tokio::signal::unix::{SignalKind, signal};
     let watch = |kind| {
-        signal(kind).map_err(|error| Error::internal(format!("can't watch for signals of the system: {error}")))
+        signal(kind)
+            .map_err(|error| Error::internal(format!("can't watch for signals of the system: {error}")))
     };
     let mut interrupt = watch(SignalKind::interrupt())?;
     let mut terminate = watch(SignalKind::terminate())?;

@@ -58,16 +58,8 @@ enum Add {
 }
 
 impl Add {
-    const ALL: [Add; 8] = [
-        Add::Typed,
-        Add::TypedFew,
-        Add::Batch,
-        Add::Raw,
-        Add::Deduped,
-        Add::Few,
-        Add::Many,
-        Add::Inserted,
-    ];
+    const ALL: [Add; 8] =
+        [Add::Typed, Add::TypedFew, Add::Batch, Add::Raw, Add::Deduped, Add::Few, Add::Many, Add::Inserted];
 
     fn count(self) -> i64 {
         match self {

@@ -80,10 +80,8 @@ fn every_public_async_function_states_whether_it_is_cancel_safe() {
         let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
         for (n, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("pub async fn ")) {
             let above = lines[..n].iter().rev();
-            let docs: Vec<&str> = above
-                .take_while(|line| line.starts_with("///") || line.starts_with("#["))
-                .copied()
-                .collect();
+            let docs: Vec<&str> =
+                above.take_while(|line| line.starts_with("///") || line.starts_with("#[")).copied().collect();
             let docs = docs.concat();
             assert!(
                 docs.contains("Cancel safe") || docs.contains("future is dropped"),

@@ -195,7 +195,8 @@ async fn recover_dead_worker_jobs_restores_attempts_frees_queues_and_delays() {
     for (key, worker) in [("a", "gone"), ("b", "gone"), ("c", "alive")] {
         add(&client, &format!("'t', '{{}}', 'q-{key}', job_key := '{key}'")).await;
         let locked = format!("locked_at = now(), locked_by = '{worker}'");
-        let jobs = format!("update graphile_worker._private_jobs set {locked}, attempts = 3 where key = '{key}'");
+        let jobs =
+            format!("update graphile_worker._private_jobs set {locked}, attempts = 3 where key = '{key}'");
         run(&client, &jobs).await;
         let queues = "update graphile_worker._private_job_queues set";
         run(&client, &format!("{queues} {locked} where queue_name = 'q-{key}'")).await;
@@ -214,6 +215,7 @@ async fn recover_dead_worker_jobs_restores_attempts_frees_queues_and_delays() {
 
     run(&client, "update graphile_worker._private_jobs set attempts = 0 where key = 'c'").await;
     assert_eq!(value(&client, &recover("array['alive']")).await, "1");
-    let last = "select concat_ws(' ', attempts, run_at = created_at) from graphile_worker._private_jobs where key = 'c'";
+    let last = "select concat_ws(' ', attempts, run_at = created_at)
+                from graphile_worker._private_jobs where key = 'c'";
     assert_eq!(value(&client, last).await, "0 t");
 }

@@ -79,7 +79,8 @@ const DELAY: Duration = Duration::from_secs(3600);
 
 /// How far a job's time is behind the time at which it was added, by the database, in seconds.
 async fn delay(db: &Database, id: i64) -> f64 {
-    let sql = "select extract(epoch from run_at - created_at)::float8 from graphile_worker.jobs where id = $1";
+    let sql =
+        "select extract(epoch from run_at - created_at)::float8 from graphile_worker.jobs where id = $1";
     db.client().await.query_one(sql, &[&id]).await.unwrap().get(0)
 }
 
@@ -105,8 +106,7 @@ async fn run_in_counts_from_the_clock_of_a_test() {
     let db = Database::migrated().await;
     let clock = testing::Clock::system();
     clock.advance(chrono::TimeDelta::days(100));
-    let worker =
-        options(&db).clock(clock.clone()).define_raw_job("a", |_| async {}).init().await.unwrap();
+    let worker = options(&db).clock(clock.clone()).define_raw_job("a", |_| async {}).init().await.unwrap();
     let utils = worker.create_utils();
     utils.add_raw_job("a", 1, JobSpec::builder().run_in(DELAY)).await.unwrap();
     assert_eq!(testing::run_due_jobs(&worker).await.unwrap().count(), 0);

@@ -163,7 +163,8 @@ async fn a_context_knows_its_schema_its_tasks_and_its_clock() {
     let worker = all(options(&db))
         .use_local_time(true)
         .define_raw_job("told", move |ctx: WorkerContext| {
-            let told = (ctx.schema().name().to_owned(), ctx.task_identifiers().to_vec(), ctx.use_local_time());
+            let told =
+                (ctx.schema().name().to_owned(), ctx.task_identifiers().to_vec(), ctx.use_local_time());
             sender.send(told).unwrap();
             async {}
         })

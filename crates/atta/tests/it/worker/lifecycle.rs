@@ -114,7 +114,10 @@ async fn a_shutdown_is_not_held_up_by_a_hook_of_the_start() {
     handle.request_shutdown();
     tokio::time::timeout(testkit::DEADLINE, run).await.expect("it ends").unwrap().unwrap();
     let failed = next(&mut events, |event| matches!(event, WorkerEvent::ShutdownFailed { .. })).await;
-    assert!(matches!(&failed, WorkerEvent::ShutdownFailed { error } if error.contains("hooks")), "{failed:?}");
+    assert!(
+        matches!(&failed, WorkerEvent::ShutdownFailed { error } if error.contains("hooks")),
+        "{failed:?}"
+    );
 }
 
 struct StuckAtStart;
@@ -182,7 +185,7 @@ async fn an_error_that_ends_the_worker_is_sent_and_is_part_of_its_end() {
 }
 
 #[tokio::test]
-async fn a_slow_listener_is_told_how_many_events_it_lost() {
+async fn a_slow_listener_learns_how_many_events_it_lost() {
     let db = Database::migrated().await;
     let options = options(&db).define_raw_job("a", |_| async {});
     let mut events = options.subscribe();
