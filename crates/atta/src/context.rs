@@ -62,13 +62,13 @@ impl WorkerContext {
     ///     }
     /// }
     ///
-    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # async fn greet() -> TaskResult {
     /// let task = Greet { name: "Ada".into() };
     /// let job = Job::builder(Greet::IDENTIFIER).payload(&task)?.attempts(2).build();
     /// let ctx = WorkerContext::builder(job).extension("Hello".to_owned()).build();
-    /// task.run(ctx).await?;
-    /// # TaskResult::Ok(())
-    /// # }).unwrap();
+    /// task.run(ctx).await
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(greet()).unwrap();
     /// ```
     pub fn builder(job: Job) -> WorkerContextBuilder {
         let given = Given {

@@ -21,7 +21,7 @@ pub async fn run_once(options: WorkerOptions) -> Result<()> {
 /// Installs or upgrades the schema.
 ///
 /// `database` is a connection string, which means the default schema; a connection string or a pool with a
-/// [`Schema`]; a pool; or a [`WorkerUtils`].
+/// [`Schema`](crate::Schema); a pool; or a [`WorkerUtils`].
 ///
 /// ```no_run
 /// # async fn example(pool: deadpool_postgres::Pool) -> atta::Result<()> {
