@@ -116,6 +116,11 @@ impl Cron {
         Cron::pattern::<T>(&format!("{minute} {hour} {day} * *"))
     }
 
+    /// Every year in `month`, 1 to 12, on `day`, 1 to 31, at `hour` and `minute`. Years without such a day are skipped.
+    pub fn yearly_on<T: TaskHandler>(month: u32, day: u32, hour: u32, minute: u32) -> Result<Cron> {
+        Cron::pattern::<T>(&format!("{minute} {hour} {day} {month} *"))
+    }
+
     /// Due when a pattern of five fields matches, or a word such as `@daily`.
     pub fn pattern<T: TaskHandler>(pattern: &str) -> Result<Cron> {
         Cron::task(T::IDENTIFIER, pattern)

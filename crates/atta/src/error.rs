@@ -1,9 +1,20 @@
 //! The one error type of this crate. Callers ask it questions; its kinds are private.
+//!
+//! The text of an error contains the text of its causes, so that one line of a log is enough. Therefore
+//! `source()` does not return them again; [`Error::driver_error`] does.
 
 use std::error::Error as StdError;
 use std::fmt;
 
 /// What failed, why, and a hint where there is one.
+///
+/// `Display` shows all of it on one line: the operation, the reason with all its causes, and the hint. `source()`
+/// returns nothing, so that reporters that print the chain of sources do not print the reason twice. The error of the
+/// database library is returned by [`Error::driver_error`].
+///
+/// The questions that an error answers exclude each other as follows: at most one of [`Error::is_config`],
+/// [`Error::is_invalid_input`], [`Error::is_payload`], [`Error::is_internal`] and [`Error::is_transient`] is true. None
+/// is true for a statement that the database refused for another reason; then [`Error::db_code`] returns its SQLSTATE.
 pub struct Error {
     inner: Box<Inner>,
 }
@@ -19,12 +30,18 @@ struct Inner {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The caller or the configuration is wrong; a retry changes nothing.
+    /// The configuration is invalid: options, connection settings, crontabs, privileges, the state of the schema.
     Config,
+    /// An argument of the call is invalid, or the call itself is.
+    InvalidInput,
+    /// The payload of a job can't be decoded into the type that was asked for.
+    Payload,
     /// The database refused a statement, or did not answer.
     Database,
     /// No connection could be opened in time; the next attempt may succeed.
     Unavailable,
+    /// A panic, an unexpected response of the database, or a refusal of the operating system.
+    Internal,
 }
 
 /// The error of another driver.
@@ -43,12 +60,68 @@ impl Error {
         Error::build(Kind::Config, message.into(), None)
     }
 
+    pub(crate) fn invalid_input(message: impl Into<String>) -> Error {
+        Error::build(Kind::InvalidInput, message.into(), None)
+    }
+
+    pub(crate) fn payload(message: impl Into<String>) -> Error {
+        Error::build(Kind::Payload, message.into(), None)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Error {
+        Error::build(Kind::Internal, message.into(), None)
+    }
+
+    /// An error of another database library, for an [`AddJobs`](crate::AddJobs) of yours. `doing` names the operation:
+    /// "adding jobs". The text contains the texts of `source` and of all its causes.
+    ///
+    /// Add what the library reports: the SQLSTATE by [`Error::with_db_code`], so that [`Error::is_transient`] and
+    /// [`Error::is_invalid_input`] can answer; or [`Error::with_lost_connection`] if the database did not answer.
+    ///
+    /// ```
+    /// use atta::Error;
+    ///
+    /// let refused = std::io::Error::other("too many connections");
+    /// let error = Error::driver("adding jobs", refused).with_db_code("53300");
+    /// assert_eq!(error.message(), "adding jobs: too many connections (SQLSTATE 53300)");
+    /// assert!(error.is_transient());
+    /// ```
+    pub fn driver(doing: impl fmt::Display, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+        let source = source.into();
+        let message = format!("{doing}: {}", chain(&*source));
+        Error::build(Kind::Database, message, Some(source))
+    }
+
+    /// Adds the SQLSTATE with which the database refused the statement.
+    #[must_use]
+    pub fn with_db_code(mut self, code: impl Into<String>) -> Error {
+        let code = code.into();
+        self.inner.message.push_str(&format!(" (SQLSTATE {code})"));
+        self.inner.hint = self.inner.hint.or_else(|| hint_for(&code).map(str::to_owned));
+        self.inner.code = Some(code);
+        self
+    }
+
+    /// Marks the error as a lost connection, or as one that could not be opened: [`Error::is_transient`] returns true.
+    #[must_use]
+    pub fn with_lost_connection(mut self) -> Error {
+        self.inner.kind = Kind::Unavailable;
+        self
+    }
+
+    /// Replaces the hint: what to do about the error. In lower case, without a full stop.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.inner.hint = Some(hint.into());
+        self
+    }
+
     /// `doing` names the operation and its object: "adding a job of task send_email".
     pub(crate) fn database(doing: impl fmt::Display, source: tokio_postgres::Error) -> Error {
         let (reason, hint) = match source.as_db_error() {
             Some(error) => (
                 format!("{} (SQLSTATE {})", error.message(), error.code().code()),
-                error.hint().map(str::to_owned).or_else(|| cure(error.code().code()).map(str::to_owned)),
+                error.hint().map(str::to_owned).or_else(|| hint_for(error.code().code()).map(str::to_owned)),
             ),
             None => (chain(&source), None),
         };
@@ -57,9 +130,9 @@ impl Error {
         error
     }
 
-    /// [`Error::database`] for drivers other than tokio-postgres.
+    /// [`Error::database`] for the drivers that this crate has adapters for.
     #[cfg(any(feature = "diesel-async", feature = "sea-orm", feature = "sqlx"))]
-    pub(crate) fn driver(
+    pub(crate) fn adapter(
         doing: impl fmt::Display,
         source: impl StdError + Send + Sync + 'static,
         known: DriverError,
@@ -86,11 +159,6 @@ impl Error {
         Error::build(Kind::Unavailable, message, source.map(|source| Box::new(source) as _))
     }
 
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.inner.hint = Some(hint.into());
-        self
-    }
-
     /// Marks the error as one of the configuration, not of the database.
     pub(crate) fn into_config(mut self) -> Error {
         self.inner.kind = Kind::Config;
@@ -111,15 +179,34 @@ impl Error {
         self.inner.hint.as_deref()
     }
 
-    /// Whether the configuration is wrong: options, connection string, privileges, or a schema that is too new.
+    /// Whether the configuration is invalid: options, connection string, crontab, privileges, or a schema that is
+    /// missing or too new. The same call fails again until somebody changes it.
     pub fn is_config(&self) -> bool {
-        self.inner.kind == Kind::Config
+        self.inner.kind == Kind::Config || (self.is_database() && self.db_code().is_some_and(is_config_code))
+    }
+
+    /// Whether the call is invalid: an argument that is out of range or no JSON, a job spec that the SQL functions
+    /// refuse, or a second `run` of a worker that is running.
+    pub fn is_invalid_input(&self) -> bool {
+        self.inner.kind == Kind::InvalidInput
+            || (self.is_database() && self.db_code().is_some_and(is_input_code))
+    }
+
+    /// Whether the payload of a job does not match the type that it was decoded into.
+    pub fn is_payload(&self) -> bool {
+        self.inner.kind == Kind::Payload
+    }
+
+    /// Whether neither the caller nor the configuration is to blame: a panic, a response of the database that this
+    /// crate does not expect, or a thread or signal handler that the operating system refused.
+    pub fn is_internal(&self) -> bool {
+        self.inner.kind == Kind::Internal
     }
 
     /// Whether the same call may succeed later: the connection was lost; the server is starting, stopping or out of
     /// connections; or it ended this transaction to resolve a deadlock or a conflict.
     pub fn is_transient(&self) -> bool {
-        if self.is_config() {
+        if !self.is_database() {
             return false;
         }
         if let Some(code) = &self.inner.code {
@@ -133,6 +220,10 @@ impl Error {
         }
     }
 
+    fn is_database(&self) -> bool {
+        matches!(self.inner.kind, Kind::Database | Kind::Unavailable)
+    }
+
     /// Whether the failed statement may have taken effect: it was sent, and the connection ended before the answer
     /// arrived.
     pub(crate) fn may_have_happened(&self) -> bool {
@@ -143,6 +234,12 @@ impl Error {
     /// The SQLSTATE, if the database refused the statement: `GWBKM`, `42501`, …
     pub fn db_code(&self) -> Option<&str> {
         self.inner.code.as_deref().or_else(|| self.postgres_error()?.code().map(|code| code.code()))
+    }
+
+    /// The error of the database library, if there is one: `tokio_postgres::Error`, or what an adapter passed on. Its
+    /// text is part of the text of this error.
+    pub fn driver_error(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
+        self.inner.source.as_deref()
     }
 
     fn postgres_error(&self) -> Option<&tokio_postgres::Error> {
@@ -158,8 +255,18 @@ pub(crate) fn is_transient_code(code: &str) -> bool {
         || matches!(code, "40001" | "40P01" | "55P03" | "25006" | "25P03")
 }
 
+/// The schema is missing, or the role lacks a privilege.
+fn is_config_code(code: &str) -> bool {
+    matches!(code, "3F000" | "42501" | "42P01" | "42883")
+}
+
+/// The codes of the SQL functions for arguments that they refuse, and PostgreSQL's class 22 (invalid data).
+fn is_input_code(code: &str) -> bool {
+    code.starts_with("GWB") || code.starts_with("22")
+}
+
 /// The hint for an SQLSTATE, whatever the operation was.
-pub(crate) fn cure(code: &str) -> Option<&'static str> {
+pub(crate) fn hint_for(code: &str) -> Option<&'static str> {
     match code {
         "25006" => Some(
             "the server takes no changes: it is a standby, or default_transaction_read_only is on. Of several servers, \
@@ -210,9 +317,13 @@ impl fmt::Debug for Error {
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.inner.source.as_deref().map(|source| source as _)
+/// `source()` is always `None`: see [`Error`].
+impl StdError for Error {}
+
+/// Conversions that can't fail have this error.
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Error {
+        match never {}
     }
 }
 
@@ -238,6 +349,46 @@ pub(crate) fn without_nul(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn answers(error: &Error) -> [bool; 5] {
+        [
+            error.is_config(),
+            error.is_invalid_input(),
+            error.is_payload(),
+            error.is_internal(),
+            error.is_transient(),
+        ]
+    }
+
+    #[test]
+    fn each_kind_answers_exactly_one_question() {
+        let source = || std::io::Error::other("refused");
+        let kinds = [
+            Error::config("x"),
+            Error::invalid_input("x"),
+            Error::payload("x"),
+            Error::internal("x"),
+            Error::unavailable("x"),
+        ];
+        for (n, error) in kinds.iter().enumerate() {
+            let wanted: [bool; 5] = std::array::from_fn(|question| question == n);
+            assert_eq!(answers(error), wanted, "{error:?}");
+        }
+        let by_code = |code: &str| answers(&Error::driver("adding jobs", source()).with_db_code(code));
+        assert_eq!(by_code("42501"), [true, false, false, false, false]);
+        assert_eq!(by_code("GWBKM"), [false, true, false, false, false]);
+        assert_eq!(by_code("40001"), [false, false, false, false, true]);
+        assert_eq!(by_code("23505"), [false; 5]);
+        let lost = Error::driver("adding jobs", source()).with_lost_connection();
+        assert_eq!(answers(&lost), [false, false, false, false, true]);
+    }
+
+    #[test]
+    fn the_reason_is_displayed_once_along_the_chain_of_sources() {
+        let error = Error::driver("adding jobs", std::io::Error::other("no route")).with_hint("look around");
+        let reported = format!("{:#}", anyhow::Error::new(error));
+        assert_eq!(reported, "adding jobs: no route (hint: look around)");
+    }
 
     #[test]
     fn a_misfit_is_told_without_the_value() {

@@ -1,19 +1,24 @@
 //! The events of a worker, and the hooks that it calls.
 //!
-//! The stream of [`WorkerEvent`]s is for observing. It is bounded and never delays the worker: a slow listener misses
-//! the oldest events, and `next` logs how many. [`Hooks`] are for acting: the worker calls them, and a panic in a hook
-//! does no harm.
+//! The stream of [`WorkerEvent`]s is for observing. It is bounded and never delays the worker: a slow listener loses
+//! the oldest events, and the stream reports how many. [`Hooks`] are for acting: the worker calls them, and a panic in
+//! a hook does no harm.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream};
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::error::Elapsed;
+use tokio_util::sync::ReusableBoxFuture;
 
 use crate::Job;
 
@@ -24,7 +29,14 @@ const BEHIND: usize = 8192;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WorkerEvent {
-    /// The worker is about to start.
+    /// The worker is set up and connected, and its pools exist. Sent at the end of
+    /// [`WorkerOptions::init`](crate::WorkerOptions::init), so that only
+    /// [`WorkerOptions::subscribe`](crate::WorkerOptions::subscribe) sees it.
+    Initialized {
+        /// The worker.
+        worker_id: Arc<str>,
+    },
+    /// The worker starts to run jobs.
     Started {
         /// The worker.
         worker_id: Arc<str>,
@@ -107,42 +119,88 @@ pub enum WorkerEvent {
         /// What requested it: the name of a signal, or the reason that the caller gave.
         reason: Arc<str>,
     },
+    /// The shutdown could not end everything in order: a hook did not return in time, or jobs could not be released.
+    /// Other workers recover such jobs. `Stopped` follows.
+    ShutdownFailed {
+        /// What was left undone.
+        error: Arc<str>,
+    },
+    /// An error ends the worker: its schema is too new, a part of the worker panicked, or it could not start. `Stopped`
+    /// follows. Errors of the connection do not end a worker.
+    FatalError {
+        /// Why.
+        error: Arc<str>,
+    },
     /// The worker has ended.
-    Stopped,
+    Stopped {
+        /// The error that [`Worker::run`](crate::Worker::run) returns, if it returns one.
+        error: Option<Arc<str>>,
+    },
     /// Cron added jobs, or failed to.
     Cron(Arc<crate::CronEvent>),
+    /// This listener was too slow: events were dropped here. The worker does not send this event; the stream inserts it
+    /// where the events are missing.
+    EventsLost {
+        /// How many.
+        count: u64,
+    },
 }
 
-/// A stream of [`WorkerEvent`]s.
-#[derive(Debug)]
+/// A stream of [`WorkerEvent`]s. It ends when the worker is gone.
+///
+/// It keeps the last 8,192 events for its reader. If the reader is slower, the oldest are dropped, and
+/// [`WorkerEvent::EventsLost`] reports how many. It implements [`Stream`], so that the adapters of `StreamExt` work on
+/// it.
 pub struct WorkerEvents {
-    receiver: broadcast::Receiver<WorkerEvent>,
+    /// Waits for the next event, and then returns the receiver.
+    next: ReusableBoxFuture<'static, (Result<WorkerEvent, RecvError>, Receiver)>,
+}
+
+type Receiver = broadcast::Receiver<WorkerEvent>;
+
+async fn receive(mut receiver: Receiver) -> (Result<WorkerEvent, RecvError>, Receiver) {
+    (receiver.recv().await, receiver)
 }
 
 impl WorkerEvents {
-    /// The next event; `None` once the worker is gone. Cancel safe. If this listener was too slow, the events that it
-    /// missed are skipped.
+    fn new(receiver: Receiver) -> WorkerEvents {
+        WorkerEvents { next: ReusableBoxFuture::new(receive(receiver)) }
+    }
+
+    /// The next event; `None` once the worker is gone. Cancel safe: if the future is dropped, no event is lost.
     pub async fn next(&mut self) -> Option<WorkerEvent> {
-        loop {
-            match self.receiver.recv().await {
-                Ok(event) => return Some(event),
-                Err(broadcast::error::RecvError::Lagged(missed)) => {
-                    tracing::warn!(missed, "a listener was too slow for the worker's events");
-                }
-                Err(broadcast::error::RecvError::Closed) => return None,
-            }
-        }
+        poll_fn(|cx| self.poll(cx)).await
     }
 
     /// The next event, if one is already there.
     pub fn try_next(&mut self) -> Option<WorkerEvent> {
-        loop {
-            match self.receiver.try_recv() {
-                Ok(event) => return Some(event),
-                Err(broadcast::error::TryRecvError::Lagged(_)) => {}
-                Err(_) => return None,
-            }
-        }
+        // Without a limit of tokio's: in a task that has used up its budget, an event that is there would not be
+        // returned.
+        tokio::task::unconstrained(self.next()).now_or_never().flatten()
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<WorkerEvent>> {
+        let (received, receiver) = std::task::ready!(self.next.poll(cx));
+        self.next.set(receive(receiver));
+        Poll::Ready(match received {
+            Ok(event) => Some(event),
+            Err(RecvError::Lagged(count)) => Some(WorkerEvent::EventsLost { count }),
+            Err(RecvError::Closed) => None,
+        })
+    }
+}
+
+impl Stream for WorkerEvents {
+    type Item = WorkerEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<WorkerEvent>> {
+        self.poll(cx)
+    }
+}
+
+impl fmt::Debug for WorkerEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerEvents").finish_non_exhaustive()
     }
 }
 
@@ -162,7 +220,7 @@ impl Default for EventSender {
 
 impl EventSender {
     pub(crate) fn subscribe(&self) -> WorkerEvents {
-        let events = WorkerEvents { receiver: self.sender.subscribe() };
+        let events = WorkerEvents::new(self.sender.subscribe());
         self.has_listeners.store(true, Ordering::Release);
         events
     }
@@ -189,8 +247,27 @@ pub type HookFuture<'a> = BoxFuture<'a, ()>;
 ///   future is dropped, and an error with the hook, the job and the task is logged.
 /// - While the outcomes of 1,000 jobs, or of jobs with 16 MB of payloads, wait for their hooks or run them, the worker
 ///   claims no more jobs. No outcome is dropped.
-/// - A shutdown waits for hooks for 5 s.
+/// - A shutdown waits for hooks for 1 s.
+///
+/// `on_start` and `on_stop` are called once per run, and the worker waits for them, for at most the timeout.
 pub trait Hooks: Send + Sync + 'static {
+    /// The worker is about to claim its first jobs, and waits for this call.
+    fn on_start<'a>(&'a self, _worker_id: &'a str) -> HookFuture<'a> {
+        nothing()
+    }
+
+    /// A shutdown begins. `_reason` is the name of a signal, or the reason that the caller gave. Running jobs go on,
+    /// and the shutdown does not wait for this call, except as for the other `on_…` hooks at its end.
+    fn on_shutdown<'a>(&'a self, _worker_id: &'a str, _reason: &'a str) -> HookFuture<'a> {
+        nothing()
+    }
+
+    /// All jobs are released, and the hooks of their outcomes were called. The worker waits for this call before `run`
+    /// returns. `_error` is what `run` returns, if it returns an error. Not called if the worker could not start.
+    fn on_stop<'a>(&'a self, _worker_id: &'a str, _error: Option<&'a str>) -> HookFuture<'a> {
+        nothing()
+    }
+
     /// A job is about to run.
     fn before_run<'a>(&'a self, _job: &'a Job) -> HookFuture<'a> {
         nothing()

@@ -1,9 +1,10 @@
 //! A job, and the options with which it is added or changed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -128,7 +129,7 @@ impl Job {
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
         crate::payload::decode(&self.payload).map_err(|error| {
             let (type_name, why) = (std::any::type_name::<T>(), crate::error::without_values(&error));
-            Error::config(format!("the payload of job {} is not a {type_name}: {why}", self.id))
+            Error::payload(format!("the payload of job {} is not a {type_name}: {why}", self.id))
         })
     }
 
@@ -212,27 +213,116 @@ impl Job {
 impl Job {
     /// A job for tests in which only the order and the task matter.
     pub(crate) fn for_tests((priority, run_at, id): Order, task_identifier: &str) -> Job {
-        Job {
-            id,
-            task_identifier: task_identifier.into(),
+        let job = Job::builder(task_identifier).id(id).priority(priority).run_at(run_at).build();
+        Job { created_at: run_at, updated_at: run_at, ..job }
+    }
+}
+
+impl Job {
+    /// Builds a job that is in no database: for unit tests of tasks, see
+    /// [`WorkerContext::builder`](crate::WorkerContext::builder).
+    pub fn builder(task_identifier: impl AsRef<str>) -> JobBuilder {
+        let now = Utc::now();
+        let job = Job {
+            id: 1,
+            task_identifier: task_identifier.as_ref().into(),
             task_id: 1,
             job_queue_id: None,
             queue_name: None,
             payload: "{}".into(),
-            priority,
-            run_at,
+            priority: 0,
+            run_at: now,
             attempts: 1,
             max_attempts: 25,
             last_error: None,
-            created_at: run_at,
-            updated_at: run_at,
+            created_at: now,
+            updated_at: now,
             key: None,
             locked_at: None,
             locked_by: None,
             revision: 0,
             flags: None,
             place: Place::default(),
-        }
+        };
+        JobBuilder { job }
+    }
+}
+
+/// Builds a [`Job`] for a unit test: see [`Job::builder`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct JobBuilder {
+    job: Job,
+}
+
+impl JobBuilder {
+    /// The id. Default: 1.
+    pub fn id(mut self, id: i64) -> JobBuilder {
+        self.job.id = id;
+        self
+    }
+
+    /// The payload. Default: `{}`.
+    pub fn payload(mut self, payload: impl Serialize) -> Result<JobBuilder> {
+        let json = serde_json::to_string(&payload).map_err(|error| {
+            let task = &self.job.task_identifier;
+            Error::invalid_input(format!("the payload for task {task} is no JSON: {error}"))
+        })?;
+        self.job.payload = json.into();
+        Ok(self)
+    }
+
+    /// The number of the attempt that is running. Default: 1.
+    pub fn attempts(mut self, attempts: i16) -> JobBuilder {
+        self.job.attempts = attempts;
+        self
+    }
+
+    /// How many attempts may be started. Default: 25.
+    pub fn max_attempts(mut self, max_attempts: i16) -> JobBuilder {
+        self.job.max_attempts = max_attempts;
+        self
+    }
+
+    /// The queue. Default: none.
+    pub fn queue_name(mut self, queue_name: impl Into<String>) -> JobBuilder {
+        self.job.queue_name = Some(queue_name.into());
+        self
+    }
+
+    /// The priority. Default: 0.
+    pub fn priority(mut self, priority: i16) -> JobBuilder {
+        self.job.priority = priority;
+        self
+    }
+
+    /// When the job is due. Default: now.
+    pub fn run_at(mut self, run_at: DateTime<Utc>) -> JobBuilder {
+        self.job.run_at = run_at;
+        self
+    }
+
+    /// The job key. Default: none.
+    pub fn job_key(mut self, job_key: impl Into<String>) -> JobBuilder {
+        self.job.key = Some(job_key.into());
+        self
+    }
+
+    /// Why the last attempt failed. Default: none.
+    pub fn last_error(mut self, error: impl Into<String>) -> JobBuilder {
+        self.job.last_error = Some(error.into());
+        self
+    }
+
+    /// The flags. Default: none.
+    pub fn flags<F: Into<String>>(mut self, flags: impl IntoIterator<Item = F>) -> JobBuilder {
+        self.job.flags = Some(flags.into_iter().map(|flag| (flag.into(), true.into())).collect());
+        self
+    }
+
+    /// Returns the job.
+    pub fn build(self) -> Job {
+        self.job
     }
 }
 
@@ -258,13 +348,20 @@ fn as_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Box<str>
     Ok(Box::<RawValue>::deserialize(deserializer)?.into())
 }
 
-/// When, where and how often a job runs. The database fills in the fields that are `None`.
+/// When, where and how often a job runs. The database fills in the fields that are `None`, unless the task has
+/// [defaults of its own](crate::TaskHandler::default_spec).
+///
+/// Write a literal with `..JobSpec::default()`, or use [`JobSpec::builder`]: later versions may add fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobSpec {
     /// The queue: its jobs run one after the other. Default: none.
     pub queue_name: Option<String>,
     /// The job does not run before this time, which must be in the years 1 to 9999. Default: now.
     pub run_at: Option<DateTime<Utc>>,
+    /// The job does not run before this time has passed since the start of the transaction that adds it, by the
+    /// database's clock; with `use_local_time`, since the call, by this machine's. Must not be set together with
+    /// `run_at`, and must end before the year 10000. Default: none.
+    pub run_in: Option<Duration>,
     /// How many attempts may be started, at least 1. Default: 25.
     pub max_attempts: Option<i16>,
     /// Identifies the job, so that it can be changed or removed later; 1 to 512 characters. Default: none.
@@ -277,9 +374,67 @@ pub struct JobSpec {
     pub flags: Option<Vec<String>>,
 }
 
+impl JobSpec {
+    /// A spec that leaves all values to the task's defaults and to the database.
+    pub fn new() -> JobSpec {
+        JobSpec::default()
+    }
+
+    /// Starts a spec.
+    pub fn builder() -> JobSpecBuilder {
+        JobSpecBuilder::default()
+    }
+
+    /// Takes the values that are `None` here from `defaults`. `run_at` and `run_in` count as one value.
+    ///
+    /// ```
+    /// use atta::JobSpec;
+    ///
+    /// let defaults = JobSpec::builder().queue_name("mail").priority(5).build();
+    /// let spec = JobSpec::builder().priority(1).build().or(defaults);
+    /// assert_eq!((spec.queue_name.as_deref(), spec.priority), (Some("mail"), Some(1)));
+    /// ```
+    #[must_use]
+    pub fn or(self, defaults: JobSpec) -> JobSpec {
+        let (run_at, run_in) = match (self.run_at, self.run_in) {
+            (None, None) => (defaults.run_at, defaults.run_in),
+            times => times,
+        };
+        JobSpec {
+            queue_name: self.queue_name.or(defaults.queue_name),
+            run_at,
+            run_in,
+            max_attempts: self.max_attempts.or(defaults.max_attempts),
+            job_key: self.job_key.or(defaults.job_key),
+            job_key_mode: self.job_key_mode.or(defaults.job_key_mode),
+            priority: self.priority.or(defaults.priority),
+            flags: self.flags.or(defaults.flags),
+        }
+    }
+
+    /// When the job is due, if the spec decides that. `now` is the time from which `run_in` counts.
+    pub(crate) fn due_at(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        self.run_at.or_else(|| self.run_in.map(|delay| after(now, delay)))
+    }
+}
+
+/// No spec is the default spec.
+impl From<Option<JobSpec>> for JobSpec {
+    fn from(spec: Option<JobSpec>) -> JobSpec {
+        spec.unwrap_or_default()
+    }
+}
+
+/// The time after this delay, but no later than [`LAST_TIME`].
+pub(crate) fn after(now: DateTime<Utc>, delay: Duration) -> DateTime<Utc> {
+    let delay = TimeDelta::from_std(delay).unwrap_or(TimeDelta::MAX);
+    now.checked_add_signed(delay).unwrap_or(LAST_TIME).min(LAST_TIME)
+}
+
 /// What happens when a job is added and a job with the same key already exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum JobKeyMode {
     /// The existing job gets all the new values. Adding it again and again with a later time debounces it.
     #[default]
@@ -326,6 +481,12 @@ impl JobSpecBuilder {
         self
     }
 
+    /// See [`JobSpec::run_in`].
+    pub fn run_in(mut self, delay: Duration) -> JobSpecBuilder {
+        self.spec.run_in = Some(delay);
+        self
+    }
+
     /// See [`JobSpec::max_attempts`].
     pub fn max_attempts(mut self, max_attempts: i16) -> JobSpecBuilder {
         self.spec.max_attempts = Some(max_attempts);
@@ -369,6 +530,8 @@ impl From<JobSpecBuilder> for JobSpec {
 }
 
 /// The values that `reschedule_jobs` changes. Fields that are `None` stay as they are.
+///
+/// Write a literal with `..RescheduleJobOptions::default()`: later versions may add fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RescheduleJobOptions {
     /// The new time, in the years 1 to 9999.

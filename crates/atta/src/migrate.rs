@@ -109,6 +109,8 @@ pub(crate) async fn migrate_with(
 }
 
 /// What [`migrate`] would do now. Changes nothing.
+///
+/// Cancel safe: it only reads.
 pub async fn plan_migration(client: &Client, schema: &Schema) -> Result<MigrationPlan> {
     let state = State::read(client, schema).await.map_err(|error| Error::database(reading(schema), error))?;
     plan::plan(&state, schema)

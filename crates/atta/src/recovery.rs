@@ -67,8 +67,13 @@ const BATCH: i64 = 1000;
 /// Frees what dead workers have locked. With `with_orphans`, also the locks of dead workers whose row is gone.
 async fn free(shared: &Shared, with_orphans: bool) -> Result<Recovered> {
     let crash_limit = i64::from(shared.crash_limit);
-    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&crash_limit, Type::INT8), (&BATCH, Type::INT8), (&with_orphans, Type::BOOL)];
+    let delay = shared.recovery_delay.as_secs_f64();
+    let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&crash_limit, Type::INT8),
+        (&BATCH, Type::INT8),
+        (&with_orphans, Type::BOOL),
+        (&delay, Type::FLOAT8),
+    ];
     let mut recovered = Recovered::new();
     loop {
         let rows = ask(shared, &shared.sql.recover_workers, &parameters).await?;

@@ -2,33 +2,60 @@
 
 use serde::Serialize;
 
-use crate::{Job, JobSpec, MigrationPlan, Result, WorkerOptions, WorkerUtils};
+use crate::{Error, Job, JobSpec, MigrationPlan, Result, WorkerOptions, WorkerUtils};
 
 /// Sets up a worker and runs it until a signal requests a shutdown. There is no handle by which to request one.
+///
+/// If the future is dropped, the worker aborts: see [`Worker::run`](crate::Worker::run).
 pub async fn run(options: WorkerOptions) -> Result<()> {
     options.listen_os_shutdown_signals(true).init().await?.run().await
 }
 
 /// Sets up a worker and runs due jobs until none are left.
+///
+/// If the future is dropped, the worker aborts: see [`Worker::run`](crate::Worker::run).
 pub async fn run_once(options: WorkerOptions) -> Result<()> {
     options.init().await?.run_once().await
 }
 
-/// Installs or upgrades the schema, under its default name, in the database of this connection string.
-pub async fn run_migrations(database_url: &str) -> Result<MigrationPlan> {
-    WorkerUtils::connect(database_url)?.migrate().await
+/// Installs or upgrades the schema.
+///
+/// `database` is a connection string, which means the default schema; a connection string or a pool with a
+/// [`Schema`](crate::Schema); a pool; or a [`WorkerUtils`].
+///
+/// ```no_run
+/// # async fn example(pool: deadpool_postgres::Pool) -> atta::Result<()> {
+/// use atta::{Schema, run_migrations};
+///
+/// run_migrations("postgres://localhost/app").await?;
+/// run_migrations(("postgres://localhost/app", Schema::new("jobs")?)).await?;
+/// run_migrations((pool, Schema::default())).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Cancel safe: if the future is dropped, the migration is done as a whole or not at all, except that indexes which
+/// were built before may exist.
+pub async fn run_migrations<D>(database: D) -> Result<MigrationPlan>
+where
+    D: TryInto<WorkerUtils, Error: Into<Error>>,
+{
+    database.try_into().map_err(Into::into)?.migrate().await
 }
 
-/// Adds one job on a new connection, which is closed afterwards. For scripts; a program that adds more jobs should keep
-/// a [`WorkerUtils`].
-pub async fn quick_add_job(
-    database_url: &str,
+/// Adds one job. For scripts; a program that adds more jobs should keep a [`WorkerUtils`]. The database is given as for
+/// [`run_migrations`]; connections that are opened for a connection string are closed afterwards.
+///
+/// Cancel safe: if the future is dropped, the job is added or not.
+pub async fn quick_add_job<D>(
+    database: D,
     identifier: impl Into<String>,
     payload: impl Serialize,
     spec: impl Into<JobSpec>,
-) -> Result<Job> {
-    let utils = WorkerUtils::connect(database_url)?;
-    let added = utils.add_raw_job(identifier, payload, spec).await;
-    utils.pool().close();
-    added
+) -> Result<Job>
+where
+    D: TryInto<WorkerUtils, Error: Into<Error>>,
+{
+    let utils: WorkerUtils = database.try_into().map_err(Into::into)?;
+    utils.add_raw_job(identifier, payload, spec).await
 }

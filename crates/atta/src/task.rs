@@ -11,9 +11,139 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::{Job, WorkerContext};
+use crate::{Job, JobSpec, WorkerContext};
 
-/// A task. The type is its payload, and [`TaskHandler::run`] is its code.
+/// What a handler returns. `?` converts every error, strings included.
+///
+/// An error of [`TaskError`] keeps its decision about the retry: `Err(TaskError::new("no such user").give_up())?`.
+pub type TaskResult<T = (), E = Box<dyn StdError + Send + Sync>> = Result<T, E>;
+
+/// A task. The type is its payload, and [`Task::run`] is its code.
+///
+/// ```
+/// use atta::{Task, TaskResult, WorkerContext};
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct SendEmail {
+///     to: String,
+///     minutes: String,
+/// }
+///
+/// impl Task for SendEmail {
+///     const IDENTIFIER: &'static str = "send_email";
+///
+///     async fn run(self, _ctx: WorkerContext) -> TaskResult {
+///         let minutes: u32 = self.minutes.parse()?;
+///         println!("to {} in {minutes} minutes", self.to);
+///         Ok(())
+///     }
+/// }
+/// ```
+///
+/// Every `Task` is a [`TaskHandler`], and is used wherever one is expected. Implement `TaskHandler` instead for results
+/// of other types, and for code that was written for the crate graphile_worker. It can't have this signature as well:
+/// its `run` returns `impl IntoTaskHandlerResult`, and the compiler warns (`refining_impl_trait`) if an implementation
+/// names a type there.
+pub trait Task: Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// The task identifier that jobs carry; at most 128 characters.
+    const IDENTIFIER: &'static str;
+
+    /// See [`TaskHandler::run`].
+    fn run(self, ctx: WorkerContext) -> impl Future<Output = TaskResult> + Send;
+
+    /// See [`TaskHandler::default_spec`].
+    fn default_spec(&self) -> JobSpec {
+        JobSpec::default()
+    }
+
+    /// See [`TaskHandler::retry_policy`].
+    fn retry_policy() -> RetryPolicy {
+        RetryPolicy::default()
+    }
+}
+
+impl<T: Task> TaskHandler for T {
+    const IDENTIFIER: &'static str = <T as Task>::IDENTIFIER;
+
+    async fn run(self, ctx: WorkerContext) -> impl IntoTaskHandlerResult {
+        Task::run(self, ctx).await
+    }
+
+    fn default_spec(&self) -> JobSpec {
+        Task::default_spec(self)
+    }
+
+    fn retry_policy() -> RetryPolicy {
+        <T as Task>::retry_policy()
+    }
+}
+
+/// A task whose jobs carry many items, with a result type that `?` and `Ok` infer. It is to [`BatchTaskHandler`] what
+/// [`Task`] is to [`TaskHandler`].
+///
+/// ```
+/// use atta::{BatchTask, TaskResult, WorkerContext};
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Reading {
+///     value: String,
+/// }
+///
+/// impl BatchTask for Reading {
+///     const IDENTIFIER: &'static str = "store_readings";
+///
+///     async fn run_batch(items: Vec<Reading>, _ctx: WorkerContext) -> TaskResult<Vec<TaskResult>> {
+///         Ok(items.iter().map(Reading::store).collect())
+///     }
+/// }
+///
+/// impl Reading {
+///     fn store(&self) -> TaskResult {
+///         let _value: f64 = self.value.parse()?;
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait BatchTask: Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// The task identifier that jobs carry; at most 128 characters.
+    const IDENTIFIER: &'static str;
+
+    /// Runs all items of one job. Return one result per item, in order, and only the failed items are retried. An empty
+    /// list means that all items succeeded; an error, that all failed.
+    fn run_batch(
+        items: Vec<Self>,
+        ctx: WorkerContext,
+    ) -> impl Future<Output = TaskResult<Vec<TaskResult>>> + Send;
+
+    /// See [`BatchTaskHandler::default_spec`].
+    fn default_spec(_items: &[Self]) -> JobSpec {
+        JobSpec::default()
+    }
+
+    /// See [`TaskHandler::retry_policy`].
+    fn retry_policy() -> RetryPolicy {
+        RetryPolicy::default()
+    }
+}
+
+impl<T: BatchTask> BatchTaskHandler for T {
+    const IDENTIFIER: &'static str = <T as BatchTask>::IDENTIFIER;
+
+    async fn run_batch(items: Vec<T>, ctx: WorkerContext) -> impl IntoBatchResult {
+        <T as BatchTask>::run_batch(items, ctx).await
+    }
+
+    fn default_spec(items: &[T]) -> JobSpec {
+        <T as BatchTask>::default_spec(items)
+    }
+
+    fn retry_policy() -> RetryPolicy {
+        <T as BatchTask>::retry_policy()
+    }
+}
+
+/// A task with a result of any type. The type is its payload, and [`TaskHandler::run`] is its code. [`Task`] is easier
+/// to write.
 ///
 /// ```
 /// use atta::{IntoTaskHandlerResult, TaskHandler, WorkerContext};
@@ -41,6 +171,15 @@ pub trait TaskHandler: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// If the worker must stop and the job does not end within the grace period, the future is dropped.
     fn run(self, ctx: WorkerContext) -> impl Future<Output = impl IntoTaskHandlerResult> + Send;
 
+    /// The values of jobs of this task that the spec of an add leaves open: queue, priority, attempts, job key and so
+    /// on. They may depend on the payload. Default: none; the database fills them in.
+    ///
+    /// Typed adds use them: `add_job`, `add_job_in`, `add_jobs`, `add_jobs_in`. A value that the add itself gives takes
+    /// precedence. Adds by identifier, from SQL and by cron do not use them.
+    fn default_spec(&self) -> JobSpec {
+        JobSpec::default()
+    }
+
     /// When a failed job is retried, unless the error itself decides. Default: Graphile's back-off.
     fn retry_policy() -> RetryPolicy {
         RetryPolicy::default()
@@ -55,6 +194,12 @@ pub trait BatchTaskHandler: Serialize + DeserializeOwned + Send + Sync + 'static
     /// Runs all items of one job. Return one result per item, in order, and only the failed items are retried; or
     /// return a single result for all of them.
     fn run_batch(items: Vec<Self>, ctx: WorkerContext) -> impl Future<Output = impl IntoBatchResult> + Send;
+
+    /// The values that the spec of an add leaves open: see [`TaskHandler::default_spec`]. Used by `add_batch_job` and
+    /// `add_batch_job_in`. Default: none.
+    fn default_spec(_items: &[Self]) -> JobSpec {
+        JobSpec::default()
+    }
 
     /// When a failed job is retried, unless the error itself decides. Default: Graphile's back-off.
     fn retry_policy() -> RetryPolicy {

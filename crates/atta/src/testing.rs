@@ -29,11 +29,15 @@ use crate::{Job, JobFilter, Result, Worker, WorkerUtils};
 
 /// The outcomes of the jobs that [`run_due_jobs`] ran.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct Ran {
     /// The jobs that succeeded.
     pub succeeded: Vec<Arc<Job>>,
     /// The jobs that failed, permanently or not, with their errors.
     pub failed: Vec<(Arc<Job>, Arc<str>)>,
+    /// How many events were lost because this thread was too slow to read them. If it is not 0, jobs may be missing in
+    /// the lists.
+    pub lost_events: u64,
 }
 
 impl Ran {
@@ -55,6 +59,8 @@ impl Ran {
 }
 
 /// Runs due jobs, including jobs that they add, until none are left. Returns the outcome of each.
+///
+/// If the future is dropped, the worker aborts: see [`Worker::run`].
 pub async fn run_due_jobs(worker: &Worker) -> Result<Ran> {
     let mut events = worker.events();
     let mut ran = Ran::default();
@@ -81,18 +87,23 @@ impl Ran {
         match event {
             WorkerEvent::JobSucceeded { job, .. } => self.succeeded.push(job),
             WorkerEvent::JobErrored { job, error } => self.failed.push((job, error)),
+            WorkerEvent::EventsLost { count } => self.lost_events += count,
             _ => {}
         }
     }
 }
 
 /// The jobs of a task that are in the database, at most a hundred, in the order in which they were added.
+///
+/// Cancel safe: it only reads.
 pub async fn jobs_of(utils: &WorkerUtils, task_identifier: &str) -> Result<Vec<Job>> {
     let filter = JobFilter { task_identifier: Some(task_identifier.to_owned()), ..JobFilter::default() };
     utils.list_jobs(&filter).await
 }
 
 /// The one job of a task that is in the database. Panics if there is none, or more than one.
+///
+/// Cancel safe: it only reads.
 pub async fn assert_added(utils: &WorkerUtils, task_identifier: &str) -> Job {
     let mut jobs = jobs_of(utils, task_identifier).await.expect("the jobs can be listed");
     assert_eq!(jobs.len(), 1, "expected one job of task {task_identifier}, found {}", jobs.len());
@@ -100,12 +111,16 @@ pub async fn assert_added(utils: &WorkerUtils, task_identifier: &str) -> Job {
 }
 
 /// Panics if there is a job of this task in the database.
+///
+/// Cancel safe: it only reads.
 pub async fn assert_not_added(utils: &WorkerUtils, task_identifier: &str) {
     let jobs = jobs_of(utils, task_identifier).await.expect("the jobs can be listed");
     assert!(jobs.is_empty(), "expected no job of task {task_identifier}, found {}", jobs.len());
 }
 
 /// Deletes the jobs of a queue as if they had succeeded, and returns them. Running jobs are skipped.
+///
+/// Cancel safe: if the future is dropped, a part of the jobs may be deleted.
 pub async fn drain_queue(utils: &WorkerUtils, queue_name: &str) -> Result<Vec<Job>> {
     let mut drained = Vec::new();
     let mut filter = JobFilter { queue_name: Some(queue_name.to_owned()), ..JobFilter::default() };

@@ -71,6 +71,13 @@ impl WorkerUtils {
         Ok(WorkerUtils::new(pool, Schema::default()))
     }
 
+    /// The same connections with another schema.
+    #[must_use]
+    pub fn with_schema(self, schema: Schema) -> WorkerUtils {
+        let WorkerUtils { inner, clock, prepares } = self;
+        WorkerUtils { clock, prepares, ..WorkerUtils::new(inner.pool.clone(), schema) }
+    }
+
     /// Whether a job without a `run_at` gets this machine's time instead of the database's. Default: false.
     #[must_use]
     pub fn with_use_local_time(mut self, use_local_time: bool) -> WorkerUtils {
@@ -103,6 +110,8 @@ impl WorkerUtils {
     }
 
     /// Installs or upgrades the schema, as [`crate::migrate`] does.
+    ///
+    /// Cancel safe, as [`crate::migrate`] is.
     pub async fn migrate(&self) -> Result<MigrationPlan> {
         self.migrate_with(Breaking::Allowed).await
     }
@@ -114,6 +123,8 @@ impl WorkerUtils {
     }
 
     /// The time by the database's clock, which decides when a job is due.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn read_clock(&self) -> Result<DateTime<Utc>> {
         let doing = "reading the database's clock";
         let client = pool::get(&self.inner.pool, doing).await?;
@@ -183,7 +194,9 @@ impl WorkerUtils {
     ) -> Result<Vec<T>> {
         let rows = self.ask(doing, template, argument).await?;
         let decoded: Result<_, _> = rows.iter().map(|row| serde_json::from_str(row)).collect();
-        decoded.map_err(|error| Error::config(format!("{doing}: the database gave back nonsense: {error}")))
+        decoded.map_err(|error| {
+            Error::internal(format!("{doing}: unexpected response from the database: {error}"))
+        })
     }
 
     /// Adds a hint if the schema is missing, or if this role may not use it.
@@ -213,11 +226,61 @@ impl WorkerUtils {
     }
 }
 
+/// As [`WorkerUtils::connect`].
+impl TryFrom<&str> for WorkerUtils {
+    type Error = Error;
+
+    fn try_from(database_url: &str) -> Result<WorkerUtils> {
+        WorkerUtils::connect(database_url)
+    }
+}
+
+/// As [`WorkerUtils::connect`].
+impl TryFrom<&String> for WorkerUtils {
+    type Error = Error;
+
+    fn try_from(database_url: &String) -> Result<WorkerUtils> {
+        WorkerUtils::connect(database_url)
+    }
+}
+
+/// As [`WorkerUtils::connect`].
+impl TryFrom<String> for WorkerUtils {
+    type Error = Error;
+
+    fn try_from(database_url: String) -> Result<WorkerUtils> {
+        WorkerUtils::connect(&database_url)
+    }
+}
+
+/// As [`WorkerUtils::connect`], with a schema.
+impl TryFrom<(&str, Schema)> for WorkerUtils {
+    type Error = Error;
+
+    fn try_from((database_url, schema): (&str, Schema)) -> Result<WorkerUtils> {
+        Ok(WorkerUtils::connect(database_url)?.with_schema(schema))
+    }
+}
+
+/// A pool with the default schema.
+impl From<Pool> for WorkerUtils {
+    fn from(pool: Pool) -> WorkerUtils {
+        WorkerUtils::new(pool, Schema::default())
+    }
+}
+
+/// As [`WorkerUtils::new`].
+impl From<(Pool, Schema)> for WorkerUtils {
+    fn from((pool, schema): (Pool, Schema)) -> WorkerUtils {
+        WorkerUtils::new(pool, schema)
+    }
+}
+
 fn decode_jobs(doing: &str, rows: &[String]) -> Result<Vec<Job>> {
     rows.iter()
         .map(|row| {
             serde_json::from_str(row)
-                .map_err(|error| Error::config(format!("{doing}: the database gave back no job: {error}")))
+                .map_err(|error| Error::internal(format!("{doing}: the database returned no job: {error}")))
         })
         .collect()
 }

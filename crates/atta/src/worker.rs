@@ -52,7 +52,7 @@ pub use shutdown::WorkerHandle;
 use self::core::Core;
 use crate::event::{WorkerEvent, WorkerEvents};
 use crate::recovery::Heartbeats;
-use crate::{Error, Result, WorkerUtils};
+use crate::{Error, Result, Schema, WorkerUtils};
 use owner::{Mode, Owner};
 use plan::Plan;
 
@@ -77,7 +77,11 @@ pub struct Worker {
 
 impl Worker {
     fn new(plan: Plan, shared: Shared) -> Result<Worker> {
-        Ok(Worker { plan, shared: Arc::new(shared), core: Core::start()?, is_running: Arc::default() })
+        let worker =
+            Worker { plan, shared: Arc::new(shared), core: Core::start()?, is_running: Arc::default() };
+        let worker_id = &worker.shared.worker_id;
+        worker.shared.events.send(|| WorkerEvent::Initialized { worker_id: worker_id.clone() });
+        Ok(worker)
     }
 
     /// Runs jobs until a shutdown is requested, then drains and ends.
@@ -95,6 +99,8 @@ impl Worker {
     }
 
     /// Runs due jobs, and jobs that become due as a result, until none are left. Does not use cron or LISTEN.
+    ///
+    /// If the future is dropped, the worker aborts, as [`Worker::run`] does.
     pub async fn run_once(&self) -> Result<()> {
         self.run_mode(Mode::UntilEmpty).await
     }
@@ -107,6 +113,16 @@ impl Worker {
     /// Shuts the worker down from another place in the program.
     pub fn handle(&self) -> WorkerHandle {
         WorkerHandle::new(self.shared.clone())
+    }
+
+    /// Requests a shutdown, as [`WorkerHandle::request_shutdown`] does.
+    pub fn request_shutdown(&self) {
+        self.handle().request_shutdown();
+    }
+
+    /// The schema that contains the jobs.
+    pub fn schema(&self) -> &Schema {
+        self.shared.utils.schema()
     }
 
     /// The events of the worker from now on.
@@ -124,26 +140,36 @@ impl Worker {
             return match self.shared.stop.is_cancelled() {
                 // The current run is about to end, and no other run starts.
                 true => Ok(()),
-                false => Err(Error::config(format!("worker {} is already running", self.shared.worker_id))
-                    .with_hint("to run more jobs at a time, increase concurrency or create another worker")),
+                false => {
+                    Err(Error::invalid_input(format!("worker {} is already running", self.shared.worker_id))
+                        .with_hint(
+                            "to run more jobs at a time, increase concurrency or create another worker",
+                        ))
+                }
             };
         };
         if mode == Mode::UntilEmpty && self.has_nothing_to_do().await {
             report_start(&self.shared, &self.plan);
-            report_end(&self.shared);
+            hooks::call_start(&self.shared).await;
+            hooks::call_stop(&self.shared, None).await;
+            report_end(&self.shared, None);
             return Ok(());
         }
         let run = Run { plan: self.plan.clone(), shared: self.shared.clone(), mode, app: Handle::current() };
         let aborts = AbortOnDrop { shared: &self.shared, is_armed: true };
         let run = async {
+            let shared = run.shared.clone();
             let ended = run.run().await;
+            report_end(&shared, ended.as_ref().err());
             drop(running);
             ended
         };
         let ended = self.core.spawn(run).await;
         aborts.disarm();
         ended.unwrap_or_else(|error| {
-            Err(Error::config(format!("running the worker: its thread panicked: {error}")))
+            let error = Error::internal(format!("running the worker: its thread panicked: {error}"));
+            report_end(&self.shared, Some(&error));
+            Err(error)
         })
     }
 
@@ -209,7 +235,6 @@ impl Run {
             () = shared.stop.cancelled() => {
                 // The worker may be registered. If the database does not answer, do not wait longer for it.
                 let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
-                report_end(shared);
                 return Ok(());
             }
         }
@@ -221,6 +246,7 @@ impl Run {
         // Heartbeats and polls continue until the last job is released, so the shutdown does not stop them.
         let is_released = CancellationToken::new();
         let heartbeats = AbortOnDropHandle::new(tokio::spawn(heartbeats.run(is_released.clone())));
+        hooks::call_start(shared).await;
         let poll = wake::poll(shared.clone(), wake_sender.clone(), look.clone());
         let poll = AbortOnDropHandle::new(tokio::spawn(poll));
         if mode == Mode::UntilShutdown {
@@ -256,8 +282,13 @@ impl Run {
                 Err(_) => Heartbeats::new(shared.clone()),
             };
             heartbeats.deregister().await;
+        } else {
+            shutdown::report_failure(
+                shared,
+                "not all jobs are released; other workers will recover the rest",
+            );
         }
-        report_end(shared);
+        hooks::call_stop(shared, ended.as_ref().err()).await;
         ended
     }
 
@@ -300,7 +331,11 @@ fn report_start(shared: &Shared, plan: &Plan) {
     shared.events.send(|| WorkerEvent::Started { worker_id: shared.worker_id.clone() });
 }
 
-fn report_end(shared: &Shared) {
+fn report_end(shared: &Shared, error: Option<&Error>) {
     tracing::info!(worker = &*shared.worker_id, "worker stopped");
-    shared.events.send(|| WorkerEvent::Stopped);
+    let error: Option<Arc<str>> = error.map(|error| error.to_string().into());
+    if let Some(error) = &error {
+        shared.events.send(|| WorkerEvent::FatalError { error: error.clone() });
+    }
+    shared.events.send(|| WorkerEvent::Stopped { error });
 }

@@ -119,6 +119,7 @@ fn spec(args: &Add, run_at: Option<DateTime<Utc>>) -> JobSpec {
         }),
         priority: args.priority,
         flags: (!args.flags.is_empty()).then(|| args.flags.clone()),
+        ..JobSpec::default()
     }
 }
 

@@ -384,6 +384,7 @@ fn job_to_add(add: Add, preserve_run_at: bool) -> NewJob {
         job_key_mode: if keeps_time { Some(JobKeyMode::PreserveRunAt) } else { add.job_key_mode },
         priority: add.priority,
         flags: add.flags,
+        ..JobSpec::default()
     };
     let payload = add.payload.unwrap_or_else(|| RawValue::from_string("{}".into()).expect("this is JSON"));
     NewJob { identifier: add.identifier, payload, spec }

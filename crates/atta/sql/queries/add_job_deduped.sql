@@ -10,6 +10,7 @@ from pg_catalog.json_to_record($1::text::json) as spec (
   payload text,
   queue_name text,
   run_at timestamptz,
+  run_in float8,
   max_attempts integer,
   job_key text,
   priority integer,
@@ -17,7 +18,8 @@ from pg_catalog.json_to_record($1::text::json) as spec (
   job_key_mode text
 )
 cross join lateral {schema}.add_job(
-  spec.identifier, spec.payload::json, spec.queue_name, spec.run_at, spec.max_attempts,
+  spec.identifier, spec.payload::json, spec.queue_name,
+  coalesce(spec.run_at, pg_catalog.now() + pg_catalog.make_interval(secs => spec.run_in)), spec.max_attempts,
   spec.job_key, spec.priority, spec.flags, spec.job_key_mode
 ) as job
 cross join lateral (

@@ -6,7 +6,8 @@ select
 from {schema}.add_jobs(
   array(
     select row(
-        spec.identifier, spec.payload::json, spec.queue_name, spec.run_at, spec.max_attempts,
+        spec.identifier, spec.payload::json, spec.queue_name,
+        coalesce(spec.run_at, pg_catalog.now() + pg_catalog.make_interval(secs => spec.run_in)), spec.max_attempts,
         spec.job_key, spec.priority, spec.flags
       )::{schema}.job_spec
     from rows from (
@@ -15,13 +16,14 @@ from {schema}.add_jobs(
         payload text,
         queue_name text,
         run_at timestamptz,
+        run_in float8,
         max_attempts smallint,
         job_key text,
         priority smallint,
         flags text[]
       )
     ) with ordinality as spec (
-      identifier, payload, queue_name, run_at, max_attempts, job_key, priority, flags, position
+      identifier, payload, queue_name, run_at, run_in, max_attempts, job_key, priority, flags, position
     )
     order by spec.position
   ),

@@ -3,13 +3,14 @@
 -- $1 the crash limit, $2 the largest number of jobs, $3 whether to free orphans too: locks of workers that were
 -- declared dead earlier and whose row is gone. One of their statements arrived late, or they claimed before they had
 -- registered again. Such a lock must be as old as the worker's threshold, since a resumed worker registers sooner.
+-- $4 the delay in seconds after which freed jobs are due again; 0 leaves their time as it is.
 -- Returns a row for each freed job: worker, job.
 -- A crash restores the attempt and is counted separately. At the limit the job fails permanently, its error names the
 -- workers, and its count is deleted, so that a manual retry starts anew. Which of several jobs killed the worker is not
 -- known. Therefore jobs without a queue become due again at different times within a second per crash. Otherwise they
 -- would be claimed together again, and the innocent ones would reach the limit together with the one that kills. A
--- queued job keeps its time, so that the queue goes on where it was. A queue is freed with its job and not before, so
--- that the jobs of a queue stay in order.
+-- queued job keeps its time, unless there is a delay, so that the queue goes on where it was. A queue is freed with
+-- its job and not before, so that the jobs of a queue stay in order.
 -- Locks the rows of dead workers, then jobs, then queues, and skips rows that others have locked: never waits.
 -- _atta_jobs_locked_index for the jobs; one scan of the queues.
 -- With 20 dead workers, 2,100 jobs of theirs and 6 million other jobs, three such statements take 140 ms in all.
@@ -77,7 +78,12 @@ with declared as materialized (
     locked_at = null,
     run_at = case
       when crash.is_spread then greatest(
-        job.run_at, pg_catalog.now() + pg_catalog.random() * crash.crashes::float8 * interval '1 second'
+        job.run_at,
+        pg_catalog.now()
+          + ($4::float8 + pg_catalog.random() * crash.crashes::float8) * interval '1 second'
+      )
+      when $4::float8 > 0::float8 then greatest(
+        job.run_at, pg_catalog.now() + $4::float8 * interval '1 second'
       )
       else job.run_at
     end,

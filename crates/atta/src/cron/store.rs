@@ -119,7 +119,8 @@ impl Store {
     async fn schedule_cron_jobs(&self, minute: Minute, jobs: &[CronJob<'_>]) -> Result<Vec<String>> {
         let doing = format!("adding the jobs of cron items for {}", minute.begin().format("%Y-%m-%dT%H:%MZ"));
         let payloads: Vec<&str> = jobs.iter().map(|job| job.payload.as_str()).collect();
-        let jobs = serde_json::to_string(jobs).map_err(|error| Error::config(format!("{doing}: {error}")))?;
+        let jobs =
+            serde_json::to_string(jobs).map_err(|error| Error::internal(format!("{doing}: {error}")))?;
         let at = minute.begin();
         let parameters: [Parameter<'_>; 3] =
             [(&jobs, Type::TEXT), (&at, Type::TIMESTAMPTZ), (&payloads, Type::TEXT_ARRAY)];

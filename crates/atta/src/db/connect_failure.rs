@@ -13,7 +13,7 @@ use tokio_postgres::{Config, NoTls};
 
 use super::connection::{ConnectionSettings, Server};
 use crate::Error;
-use crate::error::{chain, cure, is_transient_code};
+use crate::error::{chain, hint_for, is_transient_code};
 
 /// Why one server could not be used.
 #[derive(Debug)]
@@ -246,7 +246,9 @@ fn hint(settings: &ConnectionSettings, miss: &Miss) -> String {
         (MissKind::Invalid, _) => "check the connection options".into(),
         (MissKind::WrongKind, _) => "target_session_attrs requires another kind of server".into(),
         (MissKind::UnknownHost, _) => "check the host name".into(),
-        (MissKind::Unavailable, code) if cure(code).is_some() => cure(code).unwrap_or_default().into(),
+        (MissKind::Unavailable, code) if hint_for(code).is_some() => {
+            hint_for(code).unwrap_or_default().into()
+        }
         (MissKind::Unavailable, _) => {
             "check that the server is running, and that host and port are correct".into()
         }

@@ -3,7 +3,7 @@
 use crate::Schema;
 use crate::db::FUNCTIONS_MARKER;
 
-/// A function with Graphile's name and our body.
+/// A function with Graphile's name and our body, or one of our own, whose name starts with `_atta_`.
 pub(super) struct Function {
     pub(super) name: &'static str,
     /// The names of its argument types in the catalog. They distinguish it from overloads that others created.
@@ -19,7 +19,7 @@ pub(super) struct FoundFunction {
 }
 
 /// In the order in which they are created: each function after those that it calls.
-pub(super) const FUNCTIONS: [Function; 7] = [
+pub(super) const FUNCTIONS: [Function; 8] = [
     Function {
         name: "add_jobs",
         argument_types: &["_job_spec", "bool"],
@@ -54,6 +54,11 @@ pub(super) const FUNCTIONS: [Function; 7] = [
         name: "force_unlock_workers",
         argument_types: &["_text"],
         template: include_str!("../../sql/functions/force_unlock_workers.sql"),
+    },
+    Function {
+        name: "_atta_recover_dead_worker_jobs",
+        argument_types: &["_text", "interval"],
+        template: include_str!("../../sql/functions/_atta_recover_dead_worker_jobs.sql"),
     },
 ];
 

@@ -11,6 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio_postgres::CopyInSink;
 use tokio_postgres::types::Type;
 
+use super::bulk::is_worthwhile;
 use super::check::check_job;
 use super::{WorkerUtils, decode_jobs};
 use crate::db::pool;
@@ -20,6 +21,9 @@ use crate::{BatchTaskHandler, Error, Job, JobKeyMode, JobSpec, Result, TaskHandl
 ///
 /// Implemented for tokio-postgres and deadpool clients and transactions, and behind features for those of sqlx,
 /// diesel-async and sea-orm. Jobs that were added through a transaction are gone if it is rolled back.
+///
+/// Implement it for the connections of any other library: only [`AddJobs::query_text`] is needed. Errors of the library
+/// are passed on by [`Error::driver`].
 pub trait AddJobs: Send {
     /// Runs a statement with one text argument and returns its one column of text.
     fn query_text(&mut self, sql: &str, argument: String)
@@ -33,7 +37,7 @@ pub trait AddJobs: Send {
     /// Runs a COPY with these data.
     fn copy(&mut self, sql: &str, data: BytesMut) -> impl Future<Output = Result<()>> + Send {
         let _ = (sql, data);
-        std::future::ready(Err(Error::config("adding jobs: this connection does not support COPY")))
+        std::future::ready(Err(Error::invalid_input("adding jobs: this connection does not support COPY")))
     }
 }
 
@@ -82,6 +86,34 @@ impl AddJobs for deadpool_postgres::Transaction<'_> {
 impl AddJobs for deadpool_postgres::Object {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
         texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
+    }
+}
+
+/// A transaction that is used for one add only. If a COPY fails, or its future is dropped, the whole transaction is
+/// rolled back, so that it needs no savepoint: two round trips less.
+pub(super) struct Own<'a>(deadpool_postgres::Transaction<'a>);
+
+impl<'a> Own<'a> {
+    pub(super) async fn begin(client: &'a mut deadpool_postgres::Object) -> Result<Own<'a>> {
+        Ok(Own(client.transaction().await.map_err(failed)?))
+    }
+
+    pub(super) async fn commit(self) -> Result<()> {
+        self.0.commit().await.map_err(failed)
+    }
+}
+
+impl AddJobs for Own<'_> {
+    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
+        self.0.query_text(sql, argument).await
+    }
+
+    fn can_copy(&self) -> bool {
+        true
+    }
+
+    async fn copy(&mut self, sql: &str, data: BytesMut) -> Result<()> {
+        copy(&self.0, sql, data).await
     }
 }
 
@@ -157,7 +189,9 @@ impl RawJobSpec {
     ) -> Result<RawJobSpec> {
         let identifier = identifier.into();
         let payload = to_raw_value(&payload).map_err(|error| {
-            Error::config(format!("the payload for task {identifier} can't be written as JSON: {error}"))
+            Error::invalid_input(format!(
+                "the payload for task {identifier} can't be written as JSON: {error}"
+            ))
         })?;
         Ok(RawJobSpec { identifier, payload, spec: spec.into() })
     }
@@ -171,6 +205,8 @@ struct Argument<'a> {
     payload: Cow<'a, RawValue>,
     queue_name: &'a Option<String>,
     run_at: Option<DateTime<Utc>>,
+    /// In seconds.
+    run_in: Option<f64>,
     max_attempts: Option<i16>,
     job_key: &'a Option<String>,
     priority: Option<i16>,
@@ -187,11 +223,16 @@ struct ManyArgument<'a> {
 
 impl WorkerUtils {
     /// Adds a job of a task that this program knows. Returns the job as it is stored in the database.
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn add_job<T: TaskHandler>(&self, payload: T, spec: impl Into<JobSpec>) -> Result<Job> {
+        let spec = spec.into().or(payload.default_spec());
         self.add_raw_job(T::IDENTIFIER, payload, spec).await
     }
 
     /// Adds a job of any task by its identifier.
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn add_raw_job(
         &self,
         identifier: impl Into<String>,
@@ -205,45 +246,86 @@ impl WorkerUtils {
         self.add_raw_job_in(&mut client, identifier, payload, spec).await
     }
 
-    /// Adds many jobs of one task in one round trip. Returns them in the same order.
+    /// Adds many jobs of one task. Returns them in the same order. See [`WorkerUtils::add_raw_jobs`].
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn add_jobs<T: TaskHandler>(&self, jobs: &[(T, &JobSpec)]) -> Result<Vec<Job>> {
-        let jobs: Result<Vec<RawJobSpec>> = jobs
-            .iter()
-            .map(|(payload, spec)| RawJobSpec::new(T::IDENTIFIER, payload, (*spec).clone()))
-            .collect();
-        self.add_raw_jobs(&jobs?).await
+        self.add_raw_jobs(&raw_jobs(jobs)?).await
     }
 
-    /// Adds many jobs of any tasks in one round trip. Returns them in the same order.
+    /// Adds many jobs of any tasks. Returns them in the same order.
+    ///
+    /// Fewer than 50 jobs, and jobs with a job key, are added in one round trip. 50 jobs or more without keys are added
+    /// by COPY in a transaction, if the role may write the tables: eight round trips, however many jobs there are. That
+    /// takes less time, since the server does less work per job. The first such call of a [`WorkerUtils`] takes one
+    /// more, to find out what the role may do.
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn add_raw_jobs(&self, jobs: &[RawJobSpec]) -> Result<Vec<Job>> {
         let mut client = pool::get(self.pool(), "adding jobs").await?;
-        let mut transaction = client.transaction().await.map_err(failed)?;
+        if !is_worthwhile(jobs) {
+            // One statement is a transaction of its own.
+            return self.add_raw_jobs_in(&mut client, jobs).await;
+        }
+        let mut transaction = Own::begin(&mut client).await?;
         let jobs = self.add_raw_jobs_in(&mut transaction, jobs).await?;
-        transaction.commit().await.map_err(failed)?;
+        transaction.commit().await?;
         Ok(jobs)
     }
 
     /// Adds one job for many items of a batch task. If it has a job key, the items of later calls are added to it until
     /// it runs.
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn add_batch_job<T: BatchTaskHandler>(
         &self,
         items: &[T],
         spec: impl Into<JobSpec>,
     ) -> Result<Job> {
+        let spec = spec.into().or(T::default_spec(items));
         self.add_raw_job(T::IDENTIFIER, items, spec).await
     }
 
     /// [`WorkerUtils::add_job`] within a transaction of yours.
+    ///
+    /// Cancel safe: the transaction can be used and committed afterwards.
     pub async fn add_job_in<T: TaskHandler>(
         &self,
         transaction: &mut impl AddJobs,
         payload: T,
         spec: impl Into<JobSpec>,
     ) -> Result<Job> {
+        let spec = spec.into().or(payload.default_spec());
         self.add_raw_job_in(transaction, T::IDENTIFIER, payload, spec).await
     }
 
+    /// [`WorkerUtils::add_jobs`] within a transaction of yours.
+    ///
+    /// Cancel safe: the transaction can be used and committed afterwards.
+    pub async fn add_jobs_in<T: TaskHandler>(
+        &self,
+        transaction: &mut impl AddJobs,
+        jobs: &[(T, &JobSpec)],
+    ) -> Result<Vec<Job>> {
+        self.add_raw_jobs_in(transaction, &raw_jobs(jobs)?).await
+    }
+
+    /// [`WorkerUtils::add_batch_job`] within a transaction of yours.
+    ///
+    /// Cancel safe: the transaction can be used and committed afterwards.
+    pub async fn add_batch_job_in<T: BatchTaskHandler>(
+        &self,
+        transaction: &mut impl AddJobs,
+        items: &[T],
+        spec: impl Into<JobSpec>,
+    ) -> Result<Job> {
+        let spec = spec.into().or(T::default_spec(items));
+        self.add_raw_job_in(transaction, T::IDENTIFIER, items, spec).await
+    }
+
     /// [`WorkerUtils::add_raw_job`] within a transaction of yours.
+    ///
+    /// Cancel safe: the transaction can be used and committed afterwards.
     pub async fn add_raw_job_in(
         &self,
         transaction: &mut impl AddJobs,
@@ -267,6 +349,8 @@ impl WorkerUtils {
     }
 
     /// [`WorkerUtils::add_raw_jobs`] within a transaction of yours.
+    ///
+    /// Cancel safe: the transaction can be used and committed afterwards.
     pub async fn add_raw_jobs_in(
         &self,
         transaction: &mut impl AddJobs,
@@ -277,7 +361,7 @@ impl WorkerUtils {
         }
         jobs.iter().try_for_each(check_job)?;
         if jobs.iter().any(|job| job.spec.job_key_mode == Some(JobKeyMode::UnsafeDedupe)) {
-            return Err(Error::config(
+            return Err(Error::invalid_input(
                 "adding jobs: the job key mode unsafe_dedupe can't be used when several jobs are added at once",
             )
             .with_hint("add those jobs one by one, or use replace or preserve_run_at"));
@@ -313,11 +397,17 @@ impl WorkerUtils {
 
     fn argument<'a>(&self, job: &'a RawJobSpec) -> Argument<'a> {
         let spec = &job.spec;
+        // With a clock of its own, the worker decides the time; otherwise the database does.
+        let (run_at, run_in) = match self.default_run_at() {
+            Some(now) => (Some(spec.due_at(now).unwrap_or(now)), None),
+            None => (spec.run_at, spec.run_in.map(|delay| delay.as_secs_f64())),
+        };
         Argument {
             identifier: &job.identifier,
             payload: crate::trace::carry(&job.payload),
             queue_name: &spec.queue_name,
-            run_at: spec.run_at.or_else(|| self.default_run_at()).map(in_micros),
+            run_at: run_at.map(in_micros),
+            run_in,
             max_attempts: spec.max_attempts,
             job_key: &spec.job_key,
             priority: spec.priority,
@@ -325,6 +415,14 @@ impl WorkerUtils {
             job_key_mode: spec.job_key_mode.map(JobKeyMode::as_str),
         }
     }
+}
+
+/// The jobs of one task, with its defaults.
+fn raw_jobs<T: TaskHandler>(jobs: &[(T, &JobSpec)]) -> Result<Vec<RawJobSpec>> {
+    let raw = |(payload, spec): &(T, &JobSpec)| {
+        RawJobSpec::new(T::IDENTIFIER, payload, (*spec).clone().or(payload.default_spec()))
+    };
+    jobs.iter().map(raw).collect()
 }
 
 /// JSON as a string within JSON: see the SQL statement.
@@ -339,7 +437,7 @@ pub(super) fn in_micros(time: DateTime<Utc>) -> DateTime<Utc> {
 
 fn encode(argument: &impl Serialize) -> Result<String> {
     serde_json::to_string(argument)
-        .map_err(|error| Error::config(format!("adding a job: it can't be written as JSON: {error}")))
+        .map_err(|error| Error::invalid_input(format!("adding a job: it can't be written as JSON: {error}")))
 }
 
 /// The function returns the jobs in the order of the specs, so their names are taken from the specs.

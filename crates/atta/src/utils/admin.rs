@@ -11,6 +11,7 @@ use crate::{Error, Job, RescheduleJobOptions, Result};
 
 /// The parts of [`WorkerUtils::cleanup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum CleanupTask {
     /// Deletes the jobs that have no attempts left.
     DeletePermafailedJobs,
@@ -45,18 +46,24 @@ pub struct CleanupCounts {
 
 impl WorkerUtils {
     /// Removes the job with this key and returns it. A running job is not removed, but does not run again.
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn remove_job(&self, job_key: &str) -> Result<Option<Job>> {
         let sql = include_str!("../../sql/queries/remove_job.sql");
         Ok(self.ask_jobs("removing a job", sql, &json!({ "job_key": job_key })).await?.pop())
     }
 
     /// Deletes jobs as if they had succeeded, and returns them. Running jobs are skipped.
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn complete_jobs(&self, job_ids: &[i64]) -> Result<Vec<Job>> {
         let sql = include_str!("../../sql/queries/complete_jobs.sql");
         self.ask_jobs("completing jobs", sql, &json!({ "job_ids": job_ids })).await
     }
 
     /// Fails jobs permanently by using up their attempts, and returns them. Running jobs are skipped.
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn permanently_fail_jobs(&self, job_ids: &[i64], reason: &str) -> Result<Vec<Job>> {
         let sql = include_str!("../../sql/queries/permanently_fail_jobs.sql");
         let reason = crate::error::without_nul(reason);
@@ -64,6 +71,8 @@ impl WorkerUtils {
     }
 
     /// Changes when and how often jobs run, and returns them. Running jobs are skipped.
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn reschedule_jobs(&self, job_ids: &[i64], options: RescheduleJobOptions) -> Result<Vec<Job>> {
         check_rescheduling(&options)?;
         let sql = include_str!("../../sql/queries/reschedule_jobs.sql");
@@ -78,6 +87,8 @@ impl WorkerUtils {
     }
 
     /// Makes jobs due at once, with all their attempts, and returns them. Running jobs are skipped.
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn retry_jobs(&self, job_ids: &[i64]) -> Result<Vec<Job>> {
         let sql = include_str!("../../sql/queries/retry_jobs.sql");
         self.ask_jobs("retrying jobs", sql, &json!({ "job_ids": job_ids })).await
@@ -86,6 +97,8 @@ impl WorkerUtils {
     /// Unlocks jobs that workers have claimed, frees the queues locked for them, and returns these jobs. Only for
     /// workers that are known to be gone, as with [`WorkerUtils::force_unlock_workers`]. The attempt that was started
     /// stays counted.
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn unlock_jobs(&self, job_ids: &[i64]) -> Result<Vec<Job>> {
         let sql = include_str!("../../sql/queries/unlock_jobs.sql");
         self.ask_jobs("unlocking jobs", sql, &json!({ "job_ids": job_ids })).await
@@ -93,6 +106,8 @@ impl WorkerUtils {
 
     /// Frees the jobs and queues that these workers have locked. Only for workers that are known to be gone: the jobs
     /// of a living worker would run a second time, on other workers, while it still runs them.
+    ///
+    /// Cancel safe: it is done as a whole or not at all.
     pub async fn force_unlock_workers(&self, worker_ids: &[&str]) -> Result<()> {
         let sql = include_str!("../../sql/queries/force_unlock_workers.sql");
         self.ask("unlocking workers", sql, &json!({ "worker_ids": worker_ids })).await?;
@@ -104,6 +119,8 @@ impl WorkerUtils {
     ///
     /// Safe while workers run and jobs are added: each part locks its table exclusively for a moment. If it does not
     /// get the lock within two seconds, it returns a transient error.
+    ///
+    /// Cancel safe: each task is done as a whole or not at all.
     pub async fn cleanup(&self, tasks: &[CleanupTask], keep: &[&str]) -> Result<CleanupCounts> {
         keep.iter().try_for_each(|identifier| check_text("cleaning up", "keep", identifier))?;
         let mut tasks = tasks.to_vec();

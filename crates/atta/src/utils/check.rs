@@ -5,8 +5,8 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 
 use super::RawJobSpec;
-use crate::job::{FIRST_TIME, LAST_TIME};
-use crate::{Error, RescheduleJobOptions, Result};
+use crate::job::{FIRST_TIME, LAST_TIME, after};
+use crate::{Error, JobSpec, RescheduleJobOptions, Result};
 
 /// The same limit as in `add_jobs.sql`.
 const LONGEST_FLAGS: usize = 65_536;
@@ -21,17 +21,32 @@ pub(super) fn check_job(job: &RawJobSpec) -> Result<()> {
     spec.flags.iter().flatten().try_for_each(|flag| check_text(doing, "flags", flag))?;
     let bytes: usize = spec.flags.iter().flatten().map(String::len).sum();
     if bytes > LONGEST_FLAGS {
-        return Err(Error::config(format!("{doing}: the flags are too long: {bytes} bytes")).with_hint(
-            "a job may have at most 65,536 bytes of flags, because workers read the flags of every job",
-        ));
+        return Err(Error::invalid_input(format!("{doing}: the flags are too long: {bytes} bytes"))
+            .with_hint(
+                "a job may have at most 65,536 bytes of flags, because workers read the flags of every job",
+            ));
     }
-    check_time(doing, "run_at", spec.run_at)
+    check_time(doing, "run_at", spec.run_at)?;
+    check_delay(doing, spec)
+}
+
+fn check_delay(doing: &str, spec: &JobSpec) -> Result<()> {
+    let Some(delay) = spec.run_in else { return Ok(()) };
+    if spec.run_at.is_some() {
+        return Err(Error::invalid_input(format!("{doing}: both run_at and run_in are given"))
+            .with_hint("give one of them"));
+    }
+    if after(Utc::now(), delay) >= LAST_TIME {
+        return Err(Error::invalid_input(format!("{doing}: invalid run_in: {} s", delay.as_secs()))
+            .with_hint("it must end before the year 10000"));
+    }
+    Ok(())
 }
 
 pub(super) fn check_rescheduling(options: &RescheduleJobOptions) -> Result<()> {
     let doing = "rescheduling jobs";
     if let Some(max_attempts) = options.max_attempts.filter(|count| *count < 1) {
-        return Err(Error::config(format!("{doing}: invalid max_attempts: {max_attempts}"))
+        return Err(Error::invalid_input(format!("{doing}: invalid max_attempts: {max_attempts}"))
             .with_hint("at least 1 attempt is needed"));
     }
     check_time(doing, "run_at", options.run_at)
@@ -53,7 +68,7 @@ pub(super) fn check_text(doing: &str, name: &str, text: &str) -> Result<()> {
     if !text.contains('\0') {
         return Ok(());
     }
-    Err(Error::config(format!("{doing}: {name} contains a NUL character: {:?}", shortened(text)))
+    Err(Error::invalid_input(format!("{doing}: {name} contains a NUL character: {:?}", shortened(text)))
         .with_hint("PostgreSQL can't store this character in text; remove it"))
 }
 
@@ -65,7 +80,7 @@ fn check_time(doing: &str, name: &str, time: Option<DateTime<Utc>>) -> Result<()
     let Some(time) = time.filter(|time| !(FIRST_TIME..=LAST_TIME).contains(time)) else { return Ok(()) };
     let exact = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::AutoSi, true);
     let (given, first, last) = (exact(time), exact(FIRST_TIME), exact(LAST_TIME));
-    Err(Error::config(format!("{doing}: invalid {name}: {given}"))
+    Err(Error::invalid_input(format!("{doing}: invalid {name}: {given}"))
         .with_hint(format!("it must be between {first} and {last}")))
 }
 
@@ -94,7 +109,7 @@ mod tests {
         for (job, field) in wrong {
             let error = check_job(&job).unwrap_err();
             assert!(
-                error.is_config() && error.message().contains(field) && error.hint().is_some(),
+                error.is_invalid_input() && error.message().contains(field) && error.hint().is_some(),
                 "{error}"
             );
         }

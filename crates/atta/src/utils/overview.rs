@@ -153,6 +153,8 @@ struct StatsRow {
 
 impl WorkerUtils {
     /// At most `limit` queues in the order of their names, starting after `after_name`. Reads all jobs once.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn list_queues(&self, after_name: Option<&str>, limit: u32) -> Result<Vec<QueueSummary>> {
         let sql = include_str!("../../sql/queries/list_queues.sql");
         self.ask_as("listing queues", sql, &json!({ "after_name": after_name, "limit": limit })).await
@@ -160,6 +162,8 @@ impl WorkerUtils {
 
     /// At most `limit` tasks in the order of their identifiers, starting after `after_identifier`. Includes the tasks
     /// of which jobs were added, and those that an atta worker knows. Reads all jobs once.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn list_tasks(&self, after_identifier: Option<&str>, limit: u32) -> Result<Vec<TaskSummary>> {
         let sql = include_str!("../../sql/queries/list_tasks.sql");
         let argument = json!({ "after_identifier": after_identifier, "limit": limit });
@@ -167,18 +171,24 @@ impl WorkerUtils {
     }
 
     /// The atta workers, and after them all others that hold a lock. Reads all jobs once.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn list_workers(&self) -> Result<Vec<WorkerSummary>> {
         let sql = include_str!("../../sql/queries/list_workers.sql");
         self.ask_as("listing workers", sql, &json!({})).await
     }
 
     /// The crontab items that workers have registered.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn list_known_crontabs(&self) -> Result<Vec<KnownCrontab>> {
         let sql = include_str!("../../sql/queries/list_known_crontabs.sql");
         self.ask_as("listing cron items", sql, &json!({})).await
     }
 
     /// Counts of all jobs, and of the jobs of the `top` tasks and queues that have the most. Reads all jobs once.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn read_stats(&self, top: u32) -> Result<Stats> {
         let sql = include_str!("../../sql/queries/read_stats.sql");
         let rows: Vec<StatsRow> = self.ask_as("reading statistics", sql, &json!({ "top": top })).await?;
@@ -194,12 +204,16 @@ impl WorkerUtils {
     }
 
     /// How many jobs were ever added and deleted; none if the server does not collect these statistics.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn read_job_counters(&self) -> Result<Option<JobCounters>> {
         let sql = include_str!("../../sql/queries/read_job_counters.sql");
         Ok(self.ask_as("reading statistics", sql, &json!({})).await?.pop())
     }
 
     /// Returns those of these tasks of which no job was ever added and that no atta worker knows. They may be misspelt.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn unknown_tasks(&self, identifiers: &[&str]) -> Result<Vec<String>> {
         let sql = include_str!("../../sql/queries/unknown_tasks.sql");
         self.ask("checking task identifiers", sql, &json!({ "identifiers": identifiers })).await

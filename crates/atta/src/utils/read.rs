@@ -129,6 +129,8 @@ impl JobFilter {
 
 impl WorkerUtils {
     /// The job with this id. None if there is none, for example because it is complete.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn get_job(&self, id: i64) -> Result<Option<Job>> {
         let filter = JobFilter { ids: Some(vec![id]), ..JobFilter::default() };
         Ok(self.list_jobs(&filter).await?.pop())
@@ -139,12 +141,16 @@ impl WorkerUtils {
     ///
     /// Filters by key, by ids and by locks (`locked_by`, `locked_before`, the state running) use an index. Every other
     /// filter reads jobs in the order of their ids until the page is full: in the worst case, the whole table.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn list_jobs(&self, filter: &JobFilter) -> Result<Vec<Job>> {
         let listed = self.list_jobs_with_states(filter).await?;
         Ok(listed.into_iter().map(|(job, _)| job).collect())
     }
 
     /// [`WorkerUtils::list_jobs`], with the state of each job.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn list_jobs_with_states(&self, filter: &JobFilter) -> Result<Vec<(Job, JobState)>> {
         let doing = "listing jobs";
         let sql = match filter {
@@ -161,6 +167,8 @@ impl WorkerUtils {
     }
 
     /// Only the ids of the jobs that [`WorkerUtils::list_jobs`] would return, for actions on very many jobs.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn list_job_ids(&self, filter: &JobFilter) -> Result<Vec<i64>> {
         if filter.key.is_some() || filter.ids.is_some() || filter.is_about_locks() {
             return Ok(self.list_jobs(filter).await?.iter().map(Job::id).collect());
@@ -183,6 +191,8 @@ impl WorkerUtils {
     }
 
     /// How many jobs are in each state. Reads the whole table.
+    ///
+    /// Cancel safe: it only reads.
     pub async fn count_jobs(&self) -> Result<JobCounts> {
         let sql = include_str!("../../sql/queries/count_jobs.sql");
         Ok(self.ask_as("counting jobs", sql, &json!({})).await?.pop().unwrap_or_default())
@@ -198,11 +208,12 @@ fn encode(doing: &str, filter: &JobFilter) -> Result<Value> {
         locked_before: clamped(filter.locked_before),
         ..filter.clone()
     };
-    serde_json::to_value(filter)
-        .map_err(|error| Error::config(format!("{doing}: the filter can't be written as JSON: {error}")))
+    serde_json::to_value(filter).map_err(|error| {
+        Error::invalid_input(format!("{doing}: the filter can't be written as JSON: {error}"))
+    })
 }
 
 fn decode_state(doing: &str, name: String) -> Result<JobState> {
     serde_json::from_value(Value::String(name))
-        .map_err(|error| Error::config(format!("{doing}: unexpected response from the database: {error}")))
+        .map_err(|error| Error::internal(format!("{doing}: unexpected response from the database: {error}")))
 }

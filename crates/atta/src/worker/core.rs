@@ -24,7 +24,8 @@ pub(super) struct Core {
 impl Core {
     /// Starts the thread. It logs where the caller does.
     pub(super) fn start() -> Result<Core> {
-        let failed = |error: std::io::Error| Error::config(format!("starting the worker's thread: {error}"));
+        let failed =
+            |error: std::io::Error| Error::internal(format!("starting the worker's thread: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (handle, ended) = (runtime.handle().clone(), CancellationToken::new());
         let (until, dispatch) = (ended.clone(), tracing::dispatcher::get_default(Clone::clone));

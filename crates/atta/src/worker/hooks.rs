@@ -12,8 +12,8 @@ use tracing::Instrument;
 
 use super::Shared;
 use super::run::{Finished, Outcome};
-use crate::Job;
 use crate::event::{HookFuture, Hooks};
+use crate::{Error, Job};
 
 /// While as many outcomes wait for their hooks, or payloads of as many bytes, the worker claims nothing more.
 const MOST_OUTCOMES: usize = 1_000;
@@ -92,6 +92,65 @@ pub(crate) fn call_hooks(shared: &Arc<Shared>, finished: Vec<Finished>) {
             &runtime,
         );
     }
+}
+
+/// Calls the hooks of the worker's start, and waits for them; no longer than until a shutdown begins.
+pub(crate) async fn call_start(shared: &Arc<Shared>) {
+    let call = each_of_worker(shared, "on_start", |hooks, worker_id| hooks.on_start(worker_id));
+    tokio::select! {
+        () = call => {}
+        () = shared.stop.cancelled() => {}
+    }
+}
+
+/// Calls the hooks of the worker's end, and waits for them.
+pub(crate) async fn call_stop(shared: &Arc<Shared>, error: Option<&Error>) {
+    let error: Option<Arc<str>> = error.map(|error| error.to_string().into());
+    each_of_worker(shared, "on_stop", move |hooks, worker_id| {
+        let error = error.clone();
+        Box::pin(async move { hooks.on_stop(worker_id, error.as_deref()).await })
+    })
+    .await;
+}
+
+/// Calls the hooks of a shutdown that begins. The end of the shutdown waits for them.
+pub(crate) fn call_shutdown(shared: &Shared, reason: &str) {
+    if shared.hooks.is_empty() {
+        return;
+    }
+    let (hooks, worker_id, reason) = (shared.hooks.clone(), shared.worker_id.clone(), reason.to_owned());
+    let timeout = shared.hook_backlog.timeout;
+    let call = async move {
+        let called =
+            hooks.call_within("on_shutdown", timeout, |it| it.on_shutdown(&worker_id, &reason)).await;
+        if called.is_err() {
+            report_timeout("on_shutdown", timeout);
+        }
+    };
+    shared.hook_tasks.spawn_on(call, &shared.app_runtime);
+}
+
+/// Calls a hook about the worker itself on the application's runtime. Returns when the calls have ended.
+async fn each_of_worker<F>(shared: &Arc<Shared>, hook: &'static str, call: F)
+where
+    F: for<'a> Fn(&'a dyn Hooks, &'a str) -> HookFuture<'a> + Send + Sync + 'static,
+{
+    if shared.hooks.is_empty() {
+        return;
+    }
+    let (hooks, worker_id) = (shared.hooks.clone(), shared.worker_id.clone());
+    let timeout = shared.hook_backlog.timeout;
+    let calls = async move {
+        if hooks.call_within(hook, timeout, |it| call(it, &worker_id)).await.is_err() {
+            report_timeout(hook, timeout);
+        }
+    };
+    // An error means that the application's runtime has ended, and its code with it.
+    let _ = shared.hook_tasks.spawn_on(calls, &shared.app_runtime).await;
+}
+
+fn report_timeout(hook: &'static str, timeout: Duration) {
+    tracing::error!(hook, ?timeout, "a hook did not return in time and was abandoned");
 }
 
 async fn call(shared: &Shared, Finished { job, outcome, .. }: &Finished) {

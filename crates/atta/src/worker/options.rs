@@ -1,6 +1,7 @@
 //! How a worker is set up. Everything is checked at once in [`WorkerOptions::init`].
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
@@ -82,6 +83,7 @@ pub struct WorkerOptions {
     clock: Option<Clock>,
     use_prepared: Option<bool>,
     recovery_threshold: Duration,
+    recovery_delay: Duration,
     crash_limit: u32,
     interrupted_job_retry_delay: Duration,
     waits_for_database: bool,
@@ -109,6 +111,7 @@ impl Default for WorkerOptions {
             clock: None,
             use_prepared: None,
             recovery_threshold: Duration::from_secs(30),
+            recovery_delay: Duration::ZERO,
             crash_limit: 3,
             interrupted_job_retry_delay: Duration::ZERO,
             waits_for_database: true,
@@ -229,6 +232,21 @@ impl WorkerOptions {
         cron.add_to(self)
     }
 
+    /// Adds recurring jobs, as [`WorkerOptions::with_cron`] does with a `Vec`.
+    pub fn with_crons(self, items: impl IntoIterator<Item = Cron>) -> WorkerOptions {
+        self.with_cron(items.into_iter().collect::<Vec<_>>())
+    }
+
+    /// Adds the recurring jobs of a crontab file, which must exist. The file is read once, in this call.
+    pub fn crontab_file(self, path: impl AsRef<Path>) -> Result<WorkerOptions> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::config(format!("can't read the crontab {}: {error}", path.display())))?;
+        let items = crate::cron::parse_crontab(&text)
+            .map_err(|errors| Error::config(format!("invalid crontab {}\n{errors}", path.display())))?;
+        Ok(self.with_crons(items))
+    }
+
     /// Goes by this machine's time instead of the database's, for jobs. Cron follows the database's clock all the same.
     /// Default: false.
     pub fn use_local_time(mut self, use_local_time: bool) -> WorkerOptions {
@@ -278,6 +296,15 @@ impl WorkerOptions {
     /// for the mean of both thresholds.
     pub fn recovery_threshold(mut self, threshold: Duration) -> WorkerOptions {
         self.recovery_threshold = threshold;
+        self
+    }
+
+    /// How long the jobs of a dead worker wait before they run again, when this worker recovers them. Default: not at
+    /// all; but if a dead worker had several jobs without a queue, they become due at different times within the first
+    /// seconds, whatever this delay is. With a delay, the jobs behind a recovered job of the same queue may run before
+    /// it.
+    pub fn recovery_delay(mut self, delay: Duration) -> WorkerOptions {
+        self.recovery_delay = delay;
         self
     }
 
@@ -346,6 +373,8 @@ impl WorkerOptions {
     /// All mistakes in the options are in one error. A database that does not answer is waited for, unless
     /// [`WorkerOptions::wait_for_database`] says otherwise; a wrong password or a missing privilege is an error, since
     /// no waiting cures that.
+    ///
+    /// Cancel safe: the schema is migrated as a whole or not at all, and the connections are closed.
     pub async fn init(mut self) -> Result<Worker> {
         let mistakes = self.mistakes();
         if !mistakes.is_empty() {
@@ -433,6 +462,7 @@ impl WorkerOptions {
             clock: self.clock,
             poll_interval: self.poll_interval,
             recovery_threshold: self.recovery_threshold,
+            recovery_delay: self.recovery_delay,
             crash_limit: self.crash_limit,
             interrupted_job_retry_delay: self.interrupted_job_retry_delay,
             stop: CancellationToken::new(),
@@ -455,6 +485,7 @@ impl WorkerOptions {
         let times = [
             &mut self.poll_interval,
             &mut self.recovery_threshold,
+            &mut self.recovery_delay,
             &mut self.interrupted_job_retry_delay,
             &mut self.hook_timeout,
             &mut plan.shutdown_grace_period,
@@ -570,6 +601,7 @@ impl Patience {
 
 /// How a worker keeps others away from a job that it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Claims {
     /// By a row lock, in a transaction of at most the hold budget; only what takes longer is written into the row.
     /// Several times faster. Jobs in a queue, and those of slow tasks, are claimed durably all the same.

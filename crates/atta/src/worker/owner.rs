@@ -730,7 +730,7 @@ impl Owner {
 
     fn break_down(&mut self, why: String) {
         tracing::error!("{why}");
-        self.error = Some(Error::config(why));
+        self.error = Some(Error::internal(why));
         self.shared.stop.cancel();
     }
 

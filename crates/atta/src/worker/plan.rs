@@ -14,31 +14,80 @@ use crate::testing::Clock;
 
 /// Claims ahead of the slots.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
+#[must_use]
 pub struct LocalQueueConfig {
-    /// How many jobs beyond those that run. At least 1. The next are claimed when half of them have gone.
+    /// How many jobs are claimed beyond those that run. At least 1; default: 100. The next jobs are claimed when half
+    /// of them have started.
     pub size: usize,
-    /// How long a job may wait here before it is given back. Default: 5 minutes.
+    /// How long a job may wait in the local queue before it is returned. Default: 5 minutes.
     pub ttl: Duration,
-    /// Waits before the next claim when one brought few jobs. Default: it does not.
+    /// Waits before the next claim when one returned few jobs. Default: none, it does not wait.
     pub refetch_delay: Option<RefetchDelay>,
 }
 
-impl LocalQueueConfig {
-    /// So many jobs beyond those that run.
-    pub fn new(size: usize) -> LocalQueueConfig {
-        LocalQueueConfig { size, ttl: Duration::from_secs(300), refetch_delay: None }
+impl Default for LocalQueueConfig {
+    fn default() -> LocalQueueConfig {
+        LocalQueueConfig::new(100)
     }
 }
 
-/// Waits before the next claim when one brought few jobs, so that many workers do not ask for each single one.
+impl LocalQueueConfig {
+    /// A local queue of this many jobs beyond those that run.
+    pub fn new(size: usize) -> LocalQueueConfig {
+        LocalQueueConfig { size, ttl: Duration::from_secs(300), refetch_delay: None }
+    }
+
+    /// Sets [`LocalQueueConfig::size`].
+    pub fn with_size(mut self, size: usize) -> LocalQueueConfig {
+        self.size = size;
+        self
+    }
+
+    /// Sets [`LocalQueueConfig::ttl`].
+    pub fn with_ttl(mut self, ttl: Duration) -> LocalQueueConfig {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets [`LocalQueueConfig::refetch_delay`].
+    pub fn with_refetch_delay(mut self, delay: RefetchDelay) -> LocalQueueConfig {
+        self.refetch_delay = Some(delay);
+        self
+    }
+}
+
+/// Waits before the next claim when one returned few jobs, so that many workers do not ask for each single job.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
+#[must_use]
 pub struct RefetchDelay {
-    /// How long, give or take a half at random. At most the poll interval.
+    /// The mean of the delay, which is chosen at random between half and one and a half of it. At most the poll
+    /// interval.
     pub duration: Duration,
-    /// After a claim of at most so many jobs. Default: 0.
+    /// The delay follows a claim that returned at most this number of jobs. Default: 0.
     pub threshold: usize,
-    /// So many announcements of jobs, at the most, cut the wait short. Default: five times the queue's size.
+    /// At most this number of announced jobs ends the delay early. Default: five times the size of the local queue.
     pub max_abort_threshold: Option<usize>,
+}
+
+impl RefetchDelay {
+    /// A delay of this mean, after claims that returned no job.
+    pub fn new(duration: Duration) -> RefetchDelay {
+        RefetchDelay { duration, threshold: 0, max_abort_threshold: None }
+    }
+
+    /// Sets [`RefetchDelay::threshold`].
+    pub fn with_threshold(mut self, threshold: usize) -> RefetchDelay {
+        self.threshold = threshold;
+        self
+    }
+
+    /// Sets [`RefetchDelay::max_abort_threshold`].
+    pub fn with_max_abort_threshold(mut self, threshold: usize) -> RefetchDelay {
+        self.max_abort_threshold = Some(threshold);
+        self
+    }
 }
 
 /// The decisions of the options that the loop goes by.

@@ -73,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Option<Clock>,
     pub(crate) poll_interval: Duration,
     pub(crate) recovery_threshold: Duration,
+    /// How long recovered jobs wait.
+    pub(crate) recovery_delay: Duration,
     /// How many workers may die while they have a job before it fails permanently.
     pub(crate) crash_limit: u32,
     pub(crate) interrupted_job_retry_delay: Duration,

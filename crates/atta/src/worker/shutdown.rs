@@ -43,6 +43,11 @@ impl WorkerHandle {
         request(&self.shared, "requested by the application");
     }
 
+    /// The same, with a reason for the log, the event `ShutdownStarted` and the hook `on_shutdown`.
+    pub fn request_shutdown_with_reason(&self, reason: &str) {
+        request(&self.shared, reason);
+    }
+
     /// Asks the worker to end now: jobs that run are dropped and given back.
     pub fn abort(&self) {
         abort(&self.shared, "abort requested by the application");
@@ -72,6 +77,7 @@ fn request(shared: &Shared, reason: &str) {
     }
     tracing::info!(reason, "shutting down");
     shared.events.send(|| WorkerEvent::ShutdownStarted { reason: reason.into() });
+    super::hooks::call_shutdown(shared, reason);
     shared.stop.cancel();
 }
 
@@ -79,7 +85,8 @@ fn request(shared: &Shared, reason: &str) {
 /// Signals are caught from this call on.
 pub(super) fn watch_signals(shared: Arc<Shared>) -> Result<impl Future<Output = ()> + Send + use<>> {
     use tokio::signal::unix::{SignalKind, signal};
-    let watch = |kind| signal(kind).map_err(|error| Error::config(format!("listening for signals: {error}")));
+    let watch =
+        |kind| signal(kind).map_err(|error| Error::internal(format!("listening for signals: {error}")));
     let mut interrupt = watch(SignalKind::interrupt())?;
     let mut terminate = watch(SignalKind::terminate())?;
     let mut hangup = watch(SignalKind::hangup())?;
@@ -115,10 +122,16 @@ pub(super) fn watch_signals(shared: Arc<Shared>) -> Result<impl Future<Output = 
 pub(super) async fn finish_hooks(shared: &Shared) {
     shared.hook_tasks.close();
     if tokio::time::timeout(FOR_HOOKS, shared.hook_tasks.wait()).await.is_err() {
-        tracing::error!("hooks did not return in time and were abandoned");
+        report_failure(shared, "hooks did not return in time and were abandoned");
     }
     // `run_once` may be called again.
     shared.hook_tasks.reopen();
+}
+
+/// Logs and sends the event that the shutdown left something undone.
+pub(super) fn report_failure(shared: &Shared, error: &str) {
+    tracing::error!("{error}");
+    shared.events.send(|| WorkerEvent::ShutdownFailed { error: error.into() });
 }
 
 /// What is to do now.

@@ -33,10 +33,10 @@ async fn add_wrong(utils: &WorkerUtils, transaction: &mut impl AddJobs) -> Error
 #[track_caller]
 fn assert_refused(error: &Error) {
     assert_eq!(error.db_code(), Some("GWBID"), "{error:?}");
-    assert!(!error.is_transient() && !error.is_config());
+    assert!(error.is_invalid_input() && !error.is_transient() && !error.is_config());
     assert!(error.message().contains("129 characters"), "{error}");
     assert_eq!(error.hint(), Some("At most 128 characters are allowed."));
-    assert!(std::error::Error::source(error).is_some());
+    assert!(error.driver_error().is_some() && std::error::Error::source(error).is_none());
 }
 
 async fn count(utils: &WorkerUtils) -> u64 {

@@ -60,7 +60,7 @@ impl Running {
             while let Some(event) = received.next().await {
                 match event {
                     WorkerEvent::Cron(event) => told.lock().expect("no test panicked here").push(event),
-                    WorkerEvent::Stopped => break,
+                    WorkerEvent::Stopped { .. } => break,
                     _ => {}
                 }
             }

@@ -3,6 +3,7 @@
 
 mod connect;
 mod cron;
+mod errors;
 mod faults;
 mod held;
 mod hostile;

@@ -242,8 +242,11 @@ async fn recovery_finds_locked_jobs_by_their_index() {
     let set_up = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_mergejoin = off;
                   set enable_hashjoin = off; set plan_cache_mode = force_generic_plan";
     client.batch_execute(set_up).await.unwrap();
-    client.batch_execute(&format!("prepare statement (bigint, bigint, boolean) as {sql}")).await.unwrap();
-    let plan = explain(&client, "3, 1000, true").await;
+    client
+        .batch_execute(&format!("prepare statement (bigint, bigint, boolean, float8) as {sql}"))
+        .await
+        .unwrap();
+    let plan = explain(&client, "3, 1000, true, 0").await;
     assert!(!plan.contains("Seq Scan on _private_jobs"), "{plan}");
     assert!(plan.contains("Index Scan using _atta_jobs_locked_index"), "{plan}");
     assert!(plan.contains("Index Scan using jobs_pkey1"), "{plan}");

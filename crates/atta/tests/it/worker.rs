@@ -3,8 +3,12 @@
 mod basics;
 mod bulk;
 mod batches;
+mod defaults;
 mod events;
 mod flags;
+mod handlers;
+mod lifecycle;
+mod names;
 mod isolation;
 mod large;
 mod local_queue;

@@ -250,16 +250,12 @@ impl Generations {
             options = options.add_forbidden_flag(flag);
         }
         if let Some(queue) = &settings.local_queue {
-            let delay = queue.refetch_delay.map(|duration| RefetchDelay {
-                duration,
-                threshold: queue.refetch_threshold,
-                max_abort_threshold: None,
-            });
-            options = options.local_queue(LocalQueueConfig {
-                size: queue.size,
-                ttl: queue.ttl,
-                refetch_delay: delay,
-            });
+            let mut config = LocalQueueConfig::new(queue.size).with_ttl(queue.ttl);
+            if let Some(duration) = queue.refetch_delay {
+                let delay = RefetchDelay::new(duration).with_threshold(queue.refetch_threshold);
+                config = config.with_refetch_delay(delay);
+            }
+            options = options.local_queue(config);
         }
         options
     }

@@ -42,7 +42,7 @@ fn error(error: DieselError) -> Error {
         },
         _ => DriverError::Other,
     };
-    Error::driver("adding jobs", error, known)
+    Error::adapter("adding jobs", error, known)
 }
 
 /// Diesel does not pass the SQLSTATE on. It has error kinds for a few codes; our own codes are recognized by the start

@@ -22,7 +22,7 @@ impl AddJobs for DatabaseTransaction {
 impl AddJobs for DatabaseConnection {
     async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
         let DatabaseConnectionType::SqlxPostgresPoolConnection(_) = &self.inner else {
-            return Err(Error::config("adding jobs: the connection is not to PostgreSQL"));
+            return Err(Error::invalid_input("adding jobs: the connection is not to PostgreSQL"));
         };
         let connection = self.get_postgres_connection_pool().acquire().await.map_err(sqlx_error)?;
         fetch_alone(connection, sql, argument).await.map_err(sqlx_error)
@@ -79,12 +79,12 @@ fn error(error: DbErr) -> Error {
         DbErr::ConnectionAcquire(ConnAcquireErr::Timeout) => DriverError::NoAnswer,
         _ => DriverError::Other,
     };
-    Error::driver("adding jobs", error, known)
+    Error::adapter("adding jobs", error, known)
 }
 
 fn sqlx_error(error: sqlx::Error) -> Error {
     let known = explain(&error);
-    Error::driver("adding jobs", error, known)
+    Error::adapter("adding jobs", error, known)
 }
 
 fn explain(cause: &sqlx::Error) -> DriverError {

@@ -67,5 +67,5 @@ fn error(error: sqlx::Error) -> Error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => DriverError::NoAnswer,
         _ => DriverError::Other,
     };
-    Error::driver("adding jobs", error, known)
+    Error::adapter("adding jobs", error, known)
 }

@@ -12,6 +12,7 @@ use atta::{
 use serde_json::json;
 
 use super::callers::Caller;
+use super::functions::Item;
 use super::world::World;
 use super::{Drops, MOST_POLLS, poll_and_drop};
 
@@ -23,6 +24,8 @@ pub(super) const COVERED: &[&str] = &[
     "deadpool_postgres::Transaction<'_>",
     // The connection of a pool that `WorkerUtils::with_prepared_statements` uses: see `functions`.
     "Preparing",
+    // The transaction of `WorkerUtils::add_raw_jobs` and `insert_raw_jobs`: see `functions`.
+    "Own<'_>",
     "PgConnection",
     "Transaction<'_, Postgres>",
     "PoolConnection<Postgres>",
@@ -44,6 +47,8 @@ impl TaskHandler for Added {
 #[derive(Clone, Copy, Debug)]
 enum Add {
     Typed,
+    TypedFew,
+    Batch,
     Raw,
     Deduped,
     Few,
@@ -53,12 +58,13 @@ enum Add {
 }
 
 impl Add {
-    const ALL: [Add; 6] = [Add::Typed, Add::Raw, Add::Deduped, Add::Few, Add::Many, Add::Inserted];
+    const ALL: [Add; 8] =
+        [Add::Typed, Add::TypedFew, Add::Batch, Add::Raw, Add::Deduped, Add::Few, Add::Many, Add::Inserted];
 
     fn count(self) -> i64 {
         match self {
-            Add::Typed | Add::Raw | Add::Deduped => 1,
-            Add::Few => 3,
+            Add::Typed | Add::Batch | Add::Raw | Add::Deduped => 1,
+            Add::TypedFew | Add::Few => 3,
             Add::Many | Add::Inserted => 60,
         }
     }
@@ -69,6 +75,11 @@ impl Add {
         let jobs = specs(usize::try_from(self.count()).unwrap());
         let added = match self {
             Add::Typed => utils.add_job_in(carrier, Added {}, usual).await.map(drop),
+            Add::TypedFew => {
+                let few = [(Added {}, &usual), (Added {}, &usual), (Added {}, &usual)];
+                utils.add_jobs_in(carrier, &few).await.map(drop)
+            }
+            Add::Batch => utils.add_batch_job_in(carrier, &[Item {}, Item {}], usual).await.map(drop),
             Add::Raw => utils.add_raw_job_in(carrier, "added", json!({}), usual).await.map(drop),
             Add::Deduped => utils.add_raw_job_in(carrier, "added", json!({}), deduped).await.map(drop),
             Add::Few | Add::Many => utils.add_raw_jobs_in(carrier, &jobs).await.map(drop),

@@ -7,8 +7,10 @@ use super::functions::{ADDING, MANAGING, READING};
 use super::{connections, migrations, workers};
 
 /// Functions that take the caller's connection: they are tested with every connection.
-const BY_CONNECTION: [&str; 4] = [
+const BY_CONNECTION: [&str; 6] = [
     "utils/add.rs add_job_in",
+    "utils/add.rs add_jobs_in",
+    "utils/add.rs add_batch_job_in",
     "utils/add.rs add_raw_job_in",
     "utils/add.rs add_raw_jobs_in",
     "utils/bulk.rs insert_raw_jobs_in",
@@ -70,4 +72,21 @@ fn every_connection_that_can_add_jobs_is_used() {
     }
     let covered = connections::COVERED.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(implementations, covered, "add the connection to the harness");
+}
+
+#[test]
+fn every_public_async_function_states_whether_it_is_cancel_safe() {
+    for (file, text) in sources() {
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        for (n, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("pub async fn ")) {
+            let above = lines[..n].iter().rev();
+            let docs: Vec<&str> =
+                above.take_while(|line| line.starts_with("///") || line.starts_with("#[")).copied().collect();
+            let docs = docs.concat();
+            assert!(
+                docs.contains("Cancel safe") || docs.contains("future is dropped"),
+                "{file}: state in the comment whether it is cancel safe: {line}"
+            );
+        }
+    }
 }

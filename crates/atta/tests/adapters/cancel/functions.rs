@@ -25,7 +25,7 @@ macro_rules! cases {
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
-struct Item {}
+pub(super) struct Item {}
 
 impl BatchTaskHandler for Item {
     const IDENTIFIER: &'static str = "added";
@@ -48,6 +48,7 @@ pub(super) const ADDING: &[Case] = cases! {
     "utils/bulk.rs insert_raw_jobs": |world| world.utils.insert_raw_jobs(&specs(3));
     "utils/bulk.rs insert_raw_jobs": |world| world.utils.insert_raw_jobs(&specs(5_000));
     "run.rs quick_add_job": |world| atta::quick_add_job(&world.db.url(), "added", json!({}), JobSpec::default());
+    "run.rs quick_add_job": |world| atta::quick_add_job(world.utils.clone(), "added", json!({}), JobSpec::default());
 };
 
 pub(super) const MANAGING: &[Case] = cases! {

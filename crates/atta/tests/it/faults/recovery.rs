@@ -231,3 +231,30 @@ async fn stale_registrations_do_not_protect_their_locks_from_the_rule_of_four_ho
         worker.stop().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn recovered_jobs_wait_for_the_delay() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    let queued = add_locked(&client, &utils, "atta-one", "a").await;
+    let alone = add_locked(&client, &utils, "atta-one", "b").await;
+    client
+        .batch_execute(&format!(
+            "update graphile_worker._private_jobs set job_queue_id = null where id = {alone}"
+        ))
+        .await
+        .unwrap();
+    register_stale(&client, "atta-one", "1 second", "1 minute").await;
+    let hour = Duration::from_secs(3600);
+    let options = quick_to_judge(&db).recovery_delay(hour).define_raw_job("work", |_| async {});
+    let mut events = options.subscribe();
+    let worker = Running::start(options).await;
+    event(&mut events, |event| matches!(event, WorkerEvent::WorkerRecovered { .. }).then_some(())).await;
+    for id in [queued, alone] {
+        let job = utils.get_job(id).await.unwrap().expect("it has not run");
+        let wait = job.run_at() - utils.read_clock().await.unwrap();
+        assert!(wait.num_minutes() >= 55 && job.attempts() == 0, "{job:?}");
+    }
+    worker.stop().await.unwrap();
+}

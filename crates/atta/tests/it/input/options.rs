@@ -66,13 +66,15 @@ impl Odd {
             .max_pg_conn(connections.unwrap_or(3))
             .claims(self.claims);
         if let Some(size) = ahead {
-            let refetch_delay = refetch.map(|duration| RefetchDelay {
-                duration,
-                threshold: size,
-                max_abort_threshold: ahead,
+            let refetch_delay = refetch.map(|duration| {
+                let mut delay = RefetchDelay::new(duration).with_threshold(size);
+                delay.max_abort_threshold = ahead;
+                delay
             });
             let ttl = ttl.unwrap_or(Duration::from_secs(1));
-            options = options.local_queue(LocalQueueConfig { size, ttl, refetch_delay });
+            let mut config = LocalQueueConfig::new(size).with_ttl(ttl);
+            config.refetch_delay = refetch_delay;
+            options = options.local_queue(config);
         }
         options = options.poll_interval(poll.unwrap_or(Duration::from_secs(2)));
         options = options.hold_budget(hold.unwrap_or(Duration::from_millis(50)));

@@ -178,6 +178,7 @@ pub(crate) fn spec() -> impl Strategy<Value = JobSpec> {
             job_key_mode,
             priority,
             flags,
+            ..JobSpec::default()
         })
 }
 

@@ -188,3 +188,35 @@ async fn the_view_shows_every_job_with_its_names_and_without_its_payload() {
                  from graphile_worker.jobs";
     assert_eq!(value(&client, shown).await, "t q k {\"f\": true},u");
 }
+
+#[tokio::test]
+async fn recover_dead_worker_jobs_restores_attempts_frees_queues_and_delays() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    for (key, worker) in [("a", "gone"), ("b", "gone"), ("c", "alive")] {
+        add(&client, &format!("'t', '{{}}', 'q-{key}', job_key := '{key}'")).await;
+        let locked = format!("locked_at = now(), locked_by = '{worker}'");
+        let jobs =
+            format!("update graphile_worker._private_jobs set {locked}, attempts = 3 where key = '{key}'");
+        run(&client, &jobs).await;
+        let queues = "update graphile_worker._private_job_queues set";
+        run(&client, &format!("{queues} {locked} where queue_name = 'q-{key}'")).await;
+    }
+    let recover = |arguments: &str| {
+        format!("select count(*)::text from graphile_worker._atta_recover_dead_worker_jobs({arguments})")
+    };
+    assert_eq!(value(&client, &recover("null")).await, "0");
+    assert_eq!(value(&client, &recover("array['nobody']")).await, "0");
+    assert_eq!(value(&client, &recover("array['gone'], interval '1 hour'")).await, "2");
+    let left = "select string_agg(concat_ws(' ', job.key, job.attempts, job.locked_by, queue.locked_by,
+                  round(extract(epoch from job.run_at - job.created_at) / 3600)::integer), ', ' order by job.key)
+                from graphile_worker._private_jobs as job
+                join graphile_worker._private_job_queues as queue on queue.id = job.job_queue_id";
+    assert_eq!(value(&client, left).await, "a 2 1, b 2 1, c 3 alive alive 0");
+
+    run(&client, "update graphile_worker._private_jobs set attempts = 0 where key = 'c'").await;
+    assert_eq!(value(&client, &recover("array['alive']")).await, "1");
+    let last = "select concat_ws(' ', attempts, run_at = created_at)
+                from graphile_worker._private_jobs where key = 'c'";
+    assert_eq!(value(&client, last).await, "0 t");
+}

@@ -17,7 +17,7 @@ fn name(event: &WorkerEvent) -> Option<&'static str> {
         WorkerEvent::JobErrored { .. } => "job errored",
         WorkerEvent::JobFailed { .. } => "job failed",
         WorkerEvent::JobCompleted { .. } => "job completed",
-        WorkerEvent::Stopped => "stopped",
+        WorkerEvent::Stopped { .. } => "stopped",
         _ => return None,
     })
 }
@@ -38,7 +38,7 @@ async fn a_jobs_end_is_told_after_it_is_written() {
             let job = utils.get_job(id).await.unwrap().unwrap();
             assert_eq!((job.locked_by(), job.last_error()), (None, Some("no")));
         }
-        let is_last = matches!(event, WorkerEvent::Stopped);
+        let is_last = matches!(event, WorkerEvent::Stopped { .. });
         told.extend(name(&event));
         if is_last {
             break;

@@ -39,20 +39,16 @@ async fn a_job_that_waits_too_long_is_returned_with_its_attempt() {
     let db = Database::migrated().await;
     let gate = Arc::new(Semaphore::new(0));
     let task_gate = gate.clone();
-    let config = LocalQueueConfig { ttl: Duration::from_millis(50), ..LocalQueueConfig::new(10) };
+    let delay = RefetchDelay::new(Duration::from_secs(1800))
+        .with_threshold(100)
+        // More notifications than will come, so that none ends the pause.
+        .with_max_abort_threshold(1_000_000_000);
+    let config = LocalQueueConfig::new(10).with_ttl(Duration::from_millis(50)).with_refetch_delay(delay);
     let options = options(&db)
         .concurrency(1)
         // The worker must not claim them again at once: the test checks that they are returned.
         .poll_interval(Duration::from_secs(3600))
-        .local_queue(LocalQueueConfig {
-            refetch_delay: Some(RefetchDelay {
-                duration: Duration::from_secs(1800),
-                threshold: 100,
-                // More notifications than will arrive, so that none ends the pause.
-                max_abort_threshold: Some(1_000_000_000),
-            }),
-            ..config
-        })
+        .local_queue(config)
         .define_raw_job("work", move |_| {
             let gate = task_gate.clone();
             async move { drop(gate.acquire().await) }

@@ -112,7 +112,7 @@ async fn unsafe_dedupe_is_refused_for_many_and_returns_the_existing_job() {
     let utils = utils(&db).await;
     let spec = JobSpecBuilder::new().job_key("k").job_key_mode(JobKeyMode::UnsafeDedupe).build();
     let many = [RawJobSpec::new("b", 1, spec.clone()).unwrap()];
-    assert!(utils.add_raw_jobs(&many).await.unwrap_err().is_config());
+    assert!(utils.add_raw_jobs(&many).await.unwrap_err().is_invalid_input());
     let first = utils.add_raw_job("a", 1, JobSpecBuilder::new().job_key("k").queue_name("q")).await.unwrap();
     let second = utils.add_raw_job("b", 2, spec).await.unwrap();
     assert_eq!((second.id(), second.task_identifier(), second.queue_name()), (first.id(), "a", Some("q")));

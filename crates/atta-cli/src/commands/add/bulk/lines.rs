@@ -223,6 +223,7 @@ impl Lines {
             job_key: line.job_key,
             priority: line.priority,
             flags: line.flags,
+            ..JobSpec::default()
         };
         let payload = line.payload.unwrap_or_else(empty_payload);
         Ok((Pending { identifier, payload, spec }, text.len(), way))
