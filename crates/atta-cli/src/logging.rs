@@ -28,8 +28,8 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
     // Other libraries log only warnings and errors, unless the filter requests more.
     let directives = if is_plain_level { format!("warn,atta={filter}") } else { filter.to_owned() };
     let targets: Targets = directives.parse().map_err(|error| {
-        Failure::new(format!("what is to be logged is wrong ({filter:?}): {error}"))
-            .with_hint("say error, warn, info, debug, trace or off, or as in info,atta::worker=debug")
+        Failure::new(format!("invalid log filter {filter:?}: {error}"))
+            .with_hint("use error, warn, info, debug, trace or off, or as in info,atta::worker=debug")
     })?;
     let is_coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = Log { format, is_coloured };

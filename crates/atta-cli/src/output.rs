@@ -143,7 +143,7 @@ pub(crate) fn print_styled(text: &str) -> bool {
 /// Writes one JSON document.
 pub(crate) fn print_json(data: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(data)
-        .map_err(|error| Failure::new(format!("the answer can't be told as JSON: {error}")))?;
+        .map_err(|error| Failure::new(format!("the result can't be written as JSON: {error}")))?;
     print(&(text + "\n"));
     Ok(())
 }

@@ -269,7 +269,7 @@ fn is_input_code(code: &str) -> bool {
 pub(crate) fn hint_for(code: &str) -> Option<&'static str> {
     match code {
         "25006" => Some(
-            "the server takes no changes: it is a standby, or default_transaction_read_only is on. Of several servers, \
+            "the server is read-only: it is a standby, or default_transaction_read_only is on. Of several servers, \
              target_session_attrs=read-write finds the one that does",
         ),
         "53100" => Some("the server's disk is full"),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misfit_is_told_without_the_value() {
+    fn a_mismatch_is_reported_without_the_value() {
         #[derive(Debug, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         #[allow(dead_code)]
@@ -405,7 +405,7 @@ mod tests {
             Small,
         }
         let told = |json: &str| {
-            let told = without_values(&serde_json::from_str::<Wanted>(json).expect_err("a misfit"));
+            let told = without_values(&serde_json::from_str::<Wanted>(json).expect_err("a mismatch"));
             told.split_once(" at line 1 column ").expect("it says where").0.to_owned()
         };
         assert_eq!(told(r#"{"count": "secret, expected \"x\""}"#), "invalid type: string, expected u8");

@@ -113,7 +113,7 @@ pub enum WorkerEvent {
         job_ids: Arc<[i64]>,
     },
     /// The worker sent no heartbeat for so long that others may have declared it dead and claimed its jobs.
-    Revived,
+    Resumed,
     /// The shutdown begins.
     ShutdownStarted {
         /// What requested it: the name of a signal, or the reason that the caller gave.

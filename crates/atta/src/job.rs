@@ -266,7 +266,7 @@ impl JobBuilder {
     pub fn payload(mut self, payload: impl Serialize) -> Result<JobBuilder> {
         let json = serde_json::to_string(&payload).map_err(|error| {
             let task = &self.job.task_identifier;
-            Error::invalid_input(format!("the payload for task {task} is no JSON: {error}"))
+            Error::invalid_input(format!("the payload for task {task} can't be written as JSON: {error}"))
         })?;
         self.job.payload = json.into();
         Ok(self)

@@ -292,10 +292,10 @@ impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.retry {
             None if self.payload.is_some() => f.write_str("the job gets another payload"),
-            None | Some(Retry::Backoff) => f.write_str("the job is tried again"),
-            Some(Retry::In(delay)) => write!(f, "the job is tried again in {delay:?}"),
-            Some(Retry::At(time)) => write!(f, "the job is tried again at {time}"),
-            Some(Retry::Never) => f.write_str("the job is not tried again"),
+            None | Some(Retry::Backoff) => f.write_str("the job is retried"),
+            Some(Retry::In(delay)) => write!(f, "the job is retried in {delay:?}"),
+            Some(Retry::At(time)) => write!(f, "the job is retried at {time}"),
+            Some(Retry::Never) => f.write_str("the job is not retried"),
             Some(Retry::Return) => f.write_str("the job is returned"),
         }
     }
@@ -399,7 +399,7 @@ impl TaskError {
             }
         }
         if message.is_empty() {
-            message.push_str("the task failed and gave no reason");
+            message.push_str("the task failed without an error message");
         }
         let decision = decision.cloned().unwrap_or_default();
         TaskError { message, decision }

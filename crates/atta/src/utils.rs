@@ -176,7 +176,7 @@ impl WorkerUtils {
             quote_identifier(role)
         ))
         .with_hint(
-            "connect as the role that owns the tables, or grant this role the one that reads; the SQL for such roles: \
+            "connect as the role that owns the tables, or grant the reader role to it; the SQL for these roles: \
              atta migrate --print-roles",
         ))
     }

@@ -76,18 +76,18 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
     let mut is_aborted = false;
     let mut patience = None;
     loop {
-        let mut heard = None;
+        let mut received = None;
         tokio::select! {
             ended = generations.ended() => {
                 ended?;
                 break;
             }
-            name = signals.next() => heard = Some(name),
+            name = signals.next() => received = Some(name),
             () = changed(&mut watch), if first_signal_at.is_none() => {
                 // A reload may have to wait for the database.
                 tokio::select! {
                     () = generations.reload() => {}
-                    name = signals.next() => heard = Some(name),
+                    name = signals.next() => received = Some(name),
                 }
             }
             () = until(patience) => {
@@ -95,7 +95,7 @@ pub(crate) async fn work(settings: Settings, args: Run, mut signals: Signals) ->
                 generations.abort("the grace period is over");
             }
         }
-        let Some(name) = heard else { continue };
+        let Some(name) = received else { continue };
         match first_signal_at {
             None => {
                 first_signal_at = Some(Instant::now());

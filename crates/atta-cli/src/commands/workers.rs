@@ -19,7 +19,7 @@ const COLUMNS: [Column; 12] = [
     Column::ranked(5, "PID"),
     Column::ranked(10, "VERSION"),
     Column::ranked(8, "STARTED"),
-    Column::ranked(2, "HEARD OF"),
+    Column::ranked(2, "LAST HEARTBEAT"),
     Column::ranked(4, "SLOTS"),
     Column::ranked(1, "JOBS"),
     Column::ranked(7, "QUEUES"),
@@ -29,7 +29,7 @@ const COLUMNS: [Column; 12] = [
 
 /// List the workers of atta, and all others that have locked a job or a queue
 ///
-/// A worker of atta that sent no heartbeat for its recovery threshold has the status silent: other workers declare it
+/// A worker of atta that sent no heartbeat for its recovery threshold has the status stale: other workers declare it
 /// dead and recover its jobs. Of other tools' workers, only their locks are known (status foreign); see `atta unlock`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Workers {
@@ -68,7 +68,7 @@ fn show(workers: &[WorkerSummary]) -> String {
     for worker in workers {
         let (status, style) = match worker.status() {
             WorkerStatus::Alive => ("alive", AnsiColor::Green.on_default()),
-            WorkerStatus::Silent => ("silent", AnsiColor::Red.on_default()),
+            WorkerStatus::Stale => ("stale", AnsiColor::Red.on_default()),
             _ => ("foreign", Style::new()),
         };
         let ago = |at: Option<chrono::DateTime<Utc>>| Cell::maybe(at.map(|at| time::from_now(at, now)));

@@ -10,8 +10,8 @@ pub(crate) fn confirm(what: &str, yes: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::new(format!("not done, for want of a yes: {what}"))
-            .with_hint("there is no terminal to ask on; say --yes to go ahead"));
+        return Err(Failure::new(format!("not done: confirmation required to {what}"))
+            .with_hint("there is no terminal to ask on; use --yes"));
     }
     let mut stderr = anstream::stderr().lock();
     // If the question can't be shown, nobody answers it either.

@@ -34,8 +34,9 @@ pub(crate) struct JobJson<'a> {
 
 impl<'a> JobJson<'a> {
     pub(crate) fn of(job: &'a Job, state: Option<JobState>) -> Result<JobJson<'a>, Failure> {
-        let payload = serde_json::from_str(job.payload_json())
-            .map_err(|error| Failure::new(format!("the payload of job {} is no JSON: {error}", job.id())))?;
+        let payload = serde_json::from_str(job.payload_json()).map_err(|error| {
+            Failure::new(format!("the payload of job {} is not valid JSON: {error}", job.id()))
+        })?;
         Ok(JobJson {
             id: job.id(),
             state,

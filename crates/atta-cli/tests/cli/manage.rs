@@ -35,10 +35,10 @@ async fn without_a_terminal_and_without_yes_nothing_is_done() {
     {
         let run = place.atta(&words);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{words:?}");
-        assert!(run.err.contains("hint: there is no terminal to ask on; say --yes"), "{}", run.err);
+        assert!(run.err.contains("hint: there is no terminal to ask on; use --yes"), "{}", run.err);
     }
     let run = place.atta(&["fail", "--task", "resize"]);
-    assert!(run.err.starts_with("error: not done, for want of a yes: fail 2 jobs\n"), "{}", run.err);
+    assert!(run.err.starts_with("error: not done: confirmation required to fail 2 jobs\n"), "{}", run.err);
     assert_eq!(
         place
             .value("select count(*) from graphile_worker._private_jobs where attempts >= max_attempts")

@@ -67,11 +67,7 @@ async fn workers_are_ours_and_whoever_holds_a_lock() {
         .collect();
     assert_eq!(
         json!(summary),
-        json!([
-            ["alive", "alive", 0, 0, 7],
-            ["silent", "silent", 0, 0, 8],
-            ["node-1", "foreign", 1, 1, null]
-        ])
+        json!([["alive", "alive", 0, 0, 7], ["silent", "stale", 0, 0, 8], ["node-1", "foreign", 1, 1, null]])
     );
     let run = place.atta(&["workers"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));

@@ -139,7 +139,7 @@ async fn nothing_is_left_behind_by_a_kill_and_data_stay_until_a_reset() {
 
     let unsure = folder.atta(&["dev", "--reset"]);
     assert!(
-        unsure.code == 2 && unsure.err.contains("hint: there is no terminal to ask on; say --yes"),
+        unsure.code == 2 && unsure.err.contains("hint: there is no terminal to ask on; use --yes"),
         "{}",
         unsure.err
     );

@@ -117,10 +117,7 @@ async fn the_log_is_as_loud_as_asked_for() {
     assert_eq!(log("off"), "");
     assert!(log("info").contains("worker started"));
     let wrong = log("loud");
-    assert!(
-        wrong.contains("what is to be logged is wrong (\"loud\")") && wrong.contains("hint: say error"),
-        "{wrong}"
-    );
+    assert!(wrong.contains("invalid log filter \"loud\"") && wrong.contains("hint: use error"), "{wrong}");
 }
 
 #[tokio::test]
@@ -155,7 +152,7 @@ async fn a_database_that_takes_no_changes_is_an_error_and_not_waited_for() {
     add(&db, "hello", "").await;
     let once = folder.atta(&["-c", &read_only(&db), "--once"]);
     assert_eq!(once.code, 2, "{}", once.err);
-    assert!(once.err.contains("hint: the server takes no changes: it is a standby"), "{}", once.err);
+    assert!(once.err.contains("hint: the server is read-only: it is a standby"), "{}", once.err);
     assert_eq!(jobs(&db, "attempts = 0").await, 1);
 }
 
@@ -163,7 +160,7 @@ async fn a_database_that_takes_no_changes_is_an_error_and_not_waited_for() {
 async fn a_worker_that_waits_for_its_database_can_be_stopped() {
     let (db, folder) = (Database::migrated().await, Folder::with_hello());
     let mut worker = folder.start("log", &mut folder.command(&["-c", &read_only(&db)]));
-    worker.says("trying again").await;
+    worker.says("retrying").await;
     worker.process.signal(Signal::Terminate);
     assert_eq!(worker.code().await, Some(0), "{}", worker.log());
 }

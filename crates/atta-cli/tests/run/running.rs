@@ -73,7 +73,7 @@ async fn a_later_signal_aborts_the_worker_and_the_job_keeps_its_attempt() {
 async fn it_waits_for_a_database_that_does_not_answer_and_still_handles_signals() {
     let folder = Folder::with_hello();
     let mut worker = folder.start("log", &mut folder.command(&["-c", "postgres://nobody@127.0.0.1:1/app"]));
-    worker.says("the database does not answer, trying again").await;
+    worker.says("the database does not answer; retrying").await;
     worker.process.signal(Signal::Terminate);
     assert_eq!(worker.code().await, Some(1), "{}", worker.log());
 }

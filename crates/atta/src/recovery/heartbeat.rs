@@ -177,7 +177,7 @@ impl Heartbeats {
             tracing::warn!(
                 "this worker was declared dead because its heartbeats stopped; other workers may have recovered its jobs"
             );
-            shared.events.send(|| WorkerEvent::Revived);
+            shared.events.send(|| WorkerEvent::Resumed);
         }
         Ok(())
     }

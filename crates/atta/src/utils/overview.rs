@@ -82,7 +82,7 @@ pub enum WorkerStatus {
     /// Its last heartbeat is recent.
     Alive,
     /// It sent no heartbeat for its recovery threshold: other workers declare it dead and recover its jobs and queues.
-    Silent,
+    Stale,
     /// It is not an atta worker and holds a lock. Whether it is alive is unknown.
     Foreign,
 }
@@ -94,7 +94,7 @@ impl WorkerSummary {
             (Some(seconds), Some(threshold)) if seconds < threshold && self.declared_dead_at.is_none() => {
                 WorkerStatus::Alive
             }
-            (Some(_), _) => WorkerStatus::Silent,
+            (Some(_), _) => WorkerStatus::Stale,
             (None, _) => WorkerStatus::Foreign,
         }
     }

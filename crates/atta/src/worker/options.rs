@@ -378,7 +378,7 @@ impl WorkerOptions {
     pub async fn init(mut self) -> Result<Worker> {
         let mistakes = self.mistakes();
         if !mistakes.is_empty() {
-            return Err(Error::config(format!("the worker's options are wrong: {}", mistakes.join("; "))));
+            return Err(Error::config(format!("invalid worker options: {}", mistakes.join("; "))));
         }
         self.bound_times();
         let schema = Schema::new(self.schema.as_str())?;
@@ -590,7 +590,7 @@ impl Patience {
         loop {
             match (self, ask().await) {
                 (Patience::Endless, Err(error)) if error.is_transient() => {
-                    tracing::warn!(%error, "the database does not answer, trying again");
+                    tracing::warn!(%error, "the database does not answer; retrying");
                     tokio::time::sleep(backoff.next()).await;
                 }
                 (_, answered) => return answered,
