@@ -275,6 +275,12 @@
   /** Asks the worker to add jobs. */
   function call(add, preserveRunAt) {
     return new Promise((resolve, reject) => {
+      // JSON has no invalid date: the job would run at once.
+      for (const { runAt, run_at: sqlRunAt } of add) {
+        for (const time of [runAt, sqlRunAt]) {
+          if (time instanceof Date && Number.isNaN(time.getTime())) throw new RangeError("runAt is an invalid date");
+        }
+      }
       const number = nextCall++;
       // The stack of the error must show where the task made the call.
       const where = new Error();
@@ -542,6 +548,10 @@
           (error) => end(run, error),
         );
         return;
+      }
+      const kind = Object.prototype.toString.call(result);
+      if (kind === "[object Generator]" || kind === "[object AsyncGenerator]") {
+        throw new TypeError("the task is a generator function, so its body did not run: remove the * from it");
       }
     } catch (error) {
       return end(run, error);

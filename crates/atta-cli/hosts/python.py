@@ -304,8 +304,24 @@ class AbortSignal:
             waiting.get_loop().call_soon_threadsafe(lambda one=waiting: one.done() or one.set_result(None))
 
 
+SPEC_NAMES = frozenset(
+    "identifier payload priority flags queue_name queueName run_at runAt max_attempts maxAttempts job_key jobKey "
+    "job_key_mode jobKeyMode".split()
+)
+
+
 def spec_of(identifier, payload, spec, more):
-    return {**(spec or {}), **more, "identifier": identifier, "payload": {} if payload is None else payload}
+    spec = {**(spec or {}), **more, "identifier": identifier, "payload": {} if payload is None else payload}
+    return checked_spec(spec)
+
+
+def checked_spec(spec):
+    """A misspelt option would be ignored, and the job would run at once, or without its queue."""
+    unknown = [name for name in spec if name not in SPEC_NAMES] if isinstance(spec, dict) else []
+    if unknown:
+        names = ", ".join(sorted(name for name in SPEC_NAMES if name == name.lower()))
+        raise TypeError(f"a job has no option {unknown[0]!r}; the options are {names}")
+    return spec
 
 
 class Helpers:
@@ -348,7 +364,7 @@ class Helpers:
         return self.add_job(*args, **more)
 
     def add_jobs(self, specs, preserve_run_at=False):
-        return added_jobs(host.call(specs, preserve_run_at).get())
+        return added_jobs(host.call([checked_spec(spec) for spec in specs], preserve_run_at).get())
 
     def addJobs(self, *args, **more):
         return self.add_jobs(*args, **more)
@@ -369,6 +385,7 @@ class AsyncHelpers(Helpers):
         return added_jobs(await reply)[0]
 
     async def add_jobs(self, specs, preserve_run_at=False):
+        specs = [checked_spec(spec) for spec in specs]
         return added_jobs(await host.call(specs, preserve_run_at, asyncio.get_running_loop()))
 
     async def with_pg_client(self, callback):
@@ -664,6 +681,8 @@ class Host:
                 if inspect.iscoroutine(result):
                     result.close()
                 raise TypeError("the task returned a coroutine that is not awaited: make it an async function")
+            if inspect.isgenerator(result) or inspect.isasyncgen(result):
+                raise TypeError("the task is a generator, so its body did not run: remove yield from it")
         except BaseException as error:
             return self._end(run, error)
         self._succeed(run, payload, result)

@@ -226,7 +226,7 @@ impl Error {
 
     /// Whether the failed statement may have taken effect: it was sent, and the connection ended before the answer
     /// arrived.
-    pub(crate) fn may_have_happened(&self) -> bool {
+    pub fn may_have_happened(&self) -> bool {
         let is_sent = self.inner.kind == Kind::Database;
         is_sent && self.db_code().is_none_or(|code| code.starts_with("08") || code.starts_with("57P"))
     }

@@ -297,7 +297,7 @@ impl Run {
         let (shared, patience) = (&self.shared, self.plan.patience);
         let open_lanes = async {
             match self.plan.has_own_lanes {
-                true => patience.ask(|| lanes::warm_up(&shared.lane_pool)).await,
+                true => patience.ask(|| lanes::warm_up(shared)).await,
                 false => Ok(()),
             }
         };

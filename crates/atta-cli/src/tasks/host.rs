@@ -206,6 +206,9 @@ impl Host {
         ctx: WorkerContext,
         limit: Option<Duration>,
     ) -> Result<(), TaskError> {
+        if let Some(error) = too_large(ctx.job().payload_json().len()) {
+            return Err(error);
+        }
         let shared = &self.shared;
         shared.get_to_know(&ctx);
         // If the process is not ready, its tasks are paused, so this job was claimed just before.
@@ -223,6 +226,18 @@ impl Host {
             Answer::NotBegun => Err(not_begun()),
         }
     }
+}
+
+/// Node can't read a line of 2²⁹ characters: it would end, and with it all jobs that it runs.
+const LONGEST_PAYLOAD: usize = 500_000_000;
+
+fn too_large(bytes: usize) -> Option<TaskError> {
+    let error = || {
+        TaskError::new(format!(
+            "the payload is too large for a hosted task: {bytes} bytes, at most {LONGEST_PAYLOAD}"
+        ))
+    };
+    (bytes > LONGEST_PAYLOAD).then(|| error().give_up())
 }
 
 impl Drop for Host {

@@ -168,7 +168,8 @@ async fn an_invalid_line_in_a_file_adds_nothing_and_in_a_stream_reports_the_numb
     let run = place.atta_with_input(&["add", "--bulk", "-"], refused);
     assert_eq!(run.code, 2);
     assert!(
-        run.err.contains("GWBMA") && run.err.contains("none of lines 1 to 2 was added\nno job was added"),
+        run.err.contains("GWBMA")
+            && run.err.contains("none of lines 1 to 2 was added\nbefore that, no job was added"),
         "{}",
         run.err
     );
@@ -285,4 +286,21 @@ async fn a_bulk_add_from_a_closed_standard_input_is_an_error() {
     assert_eq!((closed.status.code(), said.as_str()), (Some(2), "error: standard input is closed\n"));
     // An empty input is not an error: its writer had nothing to add.
     assert_eq!(run("</dev/null").status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn lines_whose_commit_has_no_reply_may_have_been_added() {
+    let place = Place::new().await;
+    let (proxy, url) = testkit::Proxy::before(&place.db.url());
+    let file = TextFile::new("many.jsonl", &"{\"identifier\": \"a\"}\n".repeat(100));
+    proxy.lose_answer_to("COMMIT");
+    let run = place.atta(&["add", "--bulk", file.path(), "-c", &url]);
+    assert_eq!((run.code, proxy.lost_answers()), (2, 1), "{}", run.err);
+    assert_eq!(place.value("select count(*) from graphile_worker._private_jobs").await, "100");
+    assert!(
+        run.err.contains("lines 1 to 100 may have been added, all or none: the reply was lost"),
+        "{}",
+        run.err
+    );
+    assert!(run.err.contains("--from-line 1 or --from-line 101"), "{}", run.err);
 }

@@ -52,3 +52,44 @@ async fn a_worker_that_may_not_migrate_names_the_role_that_can() {
         assert!(refused.err.contains("atta migrate --print-roles"), "{}", refused.err);
     }
 }
+
+/// The role may read and write all tables, but row level security shows it none of their rows.
+#[tokio::test]
+async fn a_run_that_row_level_security_hides_all_jobs_from_is_an_error() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    add(&db, "hello", "").await;
+    let login = format!("{}_blind", db.name());
+    let make = format!(
+        "create role {login} login; grant usage on schema graphile_worker to {login};
+         grant all on all tables in schema graphile_worker to {login}"
+    );
+    db.client().await.batch_execute(&make).await.unwrap();
+    let url = db.url().replace("postgres@", &format!("{login}@"));
+    let run = folder.atta(&["run", "--once", "-c", &url]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert_eq!(jobs(&db, "true").await, 1);
+}
+
+/// A worker that can't get the connections that releases need must not claim jobs: they would run, and run again later.
+#[tokio::test]
+async fn a_worker_with_too_few_connections_runs_no_job_or_all() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    let url = log_in(&db, &folder, "worker").await;
+    let mut codes = Vec::new();
+    for limit in [4, 5, 6, 7, 8, 20] {
+        for queue in ["null", "null", "null", "'q'", "'q'"] {
+            let add = format!("select graphile_worker.add_job('hello', queue_name => {queue})");
+            db.client().await.batch_execute(&add).await.unwrap();
+        }
+        let set = format!("alter role {}_worker_login connection limit {limit}", db.name());
+        db.client().await.batch_execute(&set).await.unwrap();
+        let run = folder.atta(&["run", "--once", "-j", "3", "-c", &url]);
+        assert_eq!(jobs(&db, "locked_at is not null or attempts > 0").await, 0, "limit {limit}: {}", run.err);
+        match run.code {
+            0 => assert_eq!(jobs(&db, "true").await, 0, "limit {limit}: {}", run.err),
+            _ => assert!(run.err.contains("too many connections"), "limit {limit}: {}", run.err),
+        }
+        codes.push(run.code);
+    }
+    assert!(codes[0] == 2 && codes[5] == 0, "{codes:?}");
+}

@@ -135,3 +135,53 @@ async def task(payload, helpers):
     let sql = "select string_agg(task_identifier, ',') from graphile_worker.jobs";
     assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, &str>(0), "another");
 }
+
+/// Calling a generator function runs nothing of its body.
+#[tokio::test]
+async fn a_generator_as_task_fails_instead_of_counting_as_done() {
+    let (db, client) = database().await;
+    let folder = Folder::new()
+        .file("a.js", "module.exports = function* () {};")
+        .file("b.js", "module.exports = async function* () {};")
+        .file("c.py", "def task(payload, helpers):\n    yield 1\n")
+        .file("d.py", "async def task(payload, helpers):\n    yield 1\n");
+    for task in ["a", "b", "c", "d"] {
+        add(&client, task, "{}").await;
+    }
+    run_once(&db, &folder).await;
+    let errors = errors(&client).await;
+    assert!(errors.len() == 4 && errors.iter().all(|error| error.contains("generator")), "{errors:?}");
+}
+
+#[tokio::test]
+async fn invalid_options_of_a_job_are_an_error_in_the_task_that_adds_it() {
+    let (db, client) = database().await;
+    let folder = Folder::new()
+        .file("a.js", "module.exports = (p, { addJob }) => addJob('none', {}, { runAt: new Date(NaN) });")
+        .file(
+            "b.js",
+            "module.exports = (p, { addJobs }) => addJobs([{ identifier: 'none', runAt: new Date('x') }]);",
+        )
+        .file(
+            "c.py",
+            "def task(payload, helpers):\n    helpers.add_job('none', {}, runat='2030-01-01T00:00:00Z')\n",
+        )
+        .file(
+            "d.py",
+            "async def task(payload, helpers):\n    await helpers.add_job('none', {}, {'queuename': 'q'})\n",
+        )
+        .file(
+            "e.py",
+            "def task(payload, helpers):\n    helpers.add_jobs([{'identifier': 'none', 'key': 'k'}])\n",
+        );
+    for task in ["a", "b", "c", "d", "e"] {
+        add(&client, task, "{}").await;
+    }
+    run_once(&db, &folder).await;
+    let errors = errors(&client).await;
+    let are_named = errors[..2].iter().all(|error| error.contains("runAt is an invalid date"))
+        && errors[2].contains("no option 'runat'")
+        && errors[3].contains("no option 'queuename'")
+        && errors[4].contains("no option 'key'");
+    assert!(errors.len() == 5 && are_named, "{errors:?}");
+}

@@ -87,9 +87,13 @@ pub(super) async fn claim_durably(
     LaneResult::Durable { wanted: Box::new(wanted), claimed }
 }
 
-/// Opens the connections that the first claims need, all at once, so that no job waits for them.
-pub(super) async fn warm_up(lane_pool: &deadpool_postgres::Pool) -> Result<()> {
-    let open = (0..HOLDING_LANES).map(|_| pool::get(lane_pool, "connecting"));
+/// Opens the connections that a worker can't do without, all at once: those of held claims, and one each for durable
+/// claims, for releases and for polls. So no job waits for them, and a worker that is allowed fewer connections claims no
+/// job that it could not release.
+pub(super) async fn warm_up(shared: &Shared) -> Result<()> {
+    let pools = [&shared.lane_pool, &shared.release_pool, &shared.poll_pool];
+    let pools = std::iter::repeat_n(&shared.lane_pool, HOLDING_LANES).chain(pools);
+    let open = pools.map(|pool| pool::get(pool, "connecting"));
     futures_util::future::try_join_all(open).await.map(drop)
 }
 

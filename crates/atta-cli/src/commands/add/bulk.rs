@@ -156,11 +156,24 @@ impl Bulk {
         let (first, last) = batch.lines;
         self.warn_of_unknown(&batch.jobs).await;
         let count = add(&self.utils, batch.way, batch.jobs).await.map_err(|error| {
-            let none = match first == last {
-                true => format!("line {first} was not added"),
-                false => format!("none of lines {first} to {last} was added"),
+            let may_be_added = error.may_have_happened();
+            let lines = match (first == last, may_be_added) {
+                (true, false) => format!("line {first} was not added"),
+                (true, true) => format!("line {first} may have been added: the reply was lost"),
+                (false, false) => format!("none of lines {first} to {last} was added"),
+                (false, true) => {
+                    format!("lines {first} to {last} may have been added, all or none: the reply was lost")
+                }
             };
-            Failure::from(error).and(&none).and(&self.so_far())
+            let failure = Failure::from(error).and(&lines).and(&self.so_far());
+            match may_be_added {
+                true => failure.with_hint(format!(
+                    "check with atta jobs --newest whether they are there, then continue with --from-line {first} or \
+                     --from-line {}",
+                    last + 1
+                )),
+                false => failure,
+            }
         })?;
         self.added += count;
         self.next_line = last + 1;
@@ -178,7 +191,7 @@ impl Bulk {
 
     fn so_far(&self) -> String {
         match self.added {
-            0 => "no job was added".to_owned(),
+            0 => "before that, no job was added".to_owned(),
             1 => "before that, 1 job was added".to_owned(),
             added => format!("before that, {added} jobs were added"),
         }
