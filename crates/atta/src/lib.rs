@@ -113,7 +113,9 @@ pub use worker::{
 #[doc(no_inline)]
 pub use tokio_util::sync::CancellationToken;
 #[doc(no_inline)]
-pub use {bytes, chrono, chrono_tz, deadpool_postgres, futures_util::Stream, serde_json, tokio_postgres};
+pub use {
+    bytes, chrono, chrono_tz, deadpool_postgres, futures_util::Stream, serde, serde_json, tokio_postgres,
+};
 
 /// The result type of most functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

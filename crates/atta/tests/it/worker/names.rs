@@ -102,3 +102,30 @@ async fn a_worker_itself_requests_its_shutdown() {
     worker.request_shutdown();
     tokio::time::timeout(testkit::DEADLINE, run).await.expect("it ends").unwrap();
 }
+
+/// A program needs no dependency of its own, in the same version, to name the types of public signatures.
+#[tokio::test]
+async fn the_types_of_public_signatures_are_re_exported() {
+    fn pool(utils: &WorkerUtils) -> &atta::deadpool_postgres::Pool {
+        utils.pool()
+    }
+    let db = Database::migrated().await;
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    let mut client: atta::deadpool_postgres::Object = pool(&utils).get().await.unwrap();
+    let mut transaction: atta::tokio_postgres::Transaction<'_> =
+        atta::tokio_postgres::Client::transaction(&mut client).await.unwrap();
+    let run_at: atta::chrono::DateTime<atta::chrono::Utc> = time("2030-01-01T00:00:00Z");
+    let payload = atta::serde_json::json!({ "n": 1 });
+    let spec = JobSpec::builder().run_at(run_at);
+    let job = utils.add_raw_job_in(&mut transaction, "a", payload, spec).await.unwrap();
+    assert_eq!(job.run_at(), run_at);
+    let token: atta::CancellationToken = super::support::options(&db)
+        .define_job::<Report>()
+        .with_cron(Cron::every_minute::<Report>().unwrap().time_zone(atta::chrono_tz::Europe::Paris))
+        .init()
+        .await
+        .unwrap()
+        .handle()
+        .shutdown_token();
+    assert!(!token.is_cancelled());
+}
