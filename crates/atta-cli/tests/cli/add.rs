@@ -294,7 +294,7 @@ async fn lines_whose_commit_has_no_reply_may_have_been_added() {
     let (proxy, url) = testkit::Proxy::before(&place.db.url());
     let file = TextFile::new("many.jsonl", &"{\"identifier\": \"a\"}\n".repeat(100));
     proxy.lose_answer_to("COMMIT");
-    let run = place.atta(&["add", "--bulk", file.path(), "-c", &url]);
+    let run = run_with_input(&["add", "--bulk", file.path(), "-c", &url], "");
     assert_eq!((run.code, proxy.lost_answers()), (2, 1), "{}", run.err);
     assert_eq!(place.value("select count(*) from graphile_worker._private_jobs").await, "100");
     assert!(

@@ -6,6 +6,7 @@ use std::time::Duration;
 use atta::{HookFuture, Hooks, JobSpec, Stream, Worker, WorkerEvent, WorkerOptions};
 use futures_util::StreamExt;
 use testkit::Database;
+use tokio::sync::Notify;
 
 use super::support::{Running, options};
 
@@ -82,6 +83,7 @@ struct Stuck;
 
 impl Hooks for Stuck {
     fn on_start<'a>(&'a self, _worker_id: &'a str) -> HookFuture<'a> {
+        self.0.notify_one();
         Box::pin(std::future::pending())
     }
 
@@ -103,14 +105,15 @@ async fn hooks_that_never_return_delay_start_and_end_only_for_their_timeout() {
 
 #[tokio::test]
 async fn a_shutdown_is_not_held_up_by_a_hook_of_the_start() {
-    let db = Database::migrated().await;
-    let options = options(&db).hook_timeout(Duration::from_secs(3600)).add_hooks(StuckAtStart);
+    let (db, called) = (Database::migrated().await, Arc::new(Notify::new()));
+    let options =
+        options(&db).hook_timeout(Duration::from_secs(3600)).add_hooks(StuckAtStart(called.clone()));
     let options = options.define_raw_job("a", |_| async {});
     let mut events = options.subscribe();
     let worker = options.init().await.unwrap();
     let handle = worker.handle();
     let run = tokio::spawn(async move { worker.run().await });
-    next(&mut events, |event| matches!(event, WorkerEvent::Started { .. })).await;
+    tokio::time::timeout(testkit::DEADLINE, called.notified()).await.expect("the hook is called");
     handle.request_shutdown();
     tokio::time::timeout(testkit::DEADLINE, run).await.expect("it ends").unwrap().unwrap();
     let failed = next(&mut events, |event| matches!(event, WorkerEvent::ShutdownFailed { .. })).await;
@@ -120,7 +123,7 @@ async fn a_shutdown_is_not_held_up_by_a_hook_of_the_start() {
     );
 }
 
-struct StuckAtStart;
+struct StuckAtStart(Arc<Notify>);
 
 impl Hooks for StuckAtStart {
     fn on_start<'a>(&'a self, _worker_id: &'a str) -> HookFuture<'a> {
