@@ -20,7 +20,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::LogFormat;
-use crate::output::Failure;
+use crate::output::{Failure, controls_terminal};
 
 /// Starts the log. `filter` is a level, or has the form `info,atta::worker=debug`.
 pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
@@ -197,7 +197,7 @@ fn tame(text: &str) -> String {
         match c {
             '\n' => tamed.push_str("\n    "),
             '\t' => tamed.push(c),
-            c if c.is_control() => tamed.extend(c.escape_default()),
+            c if controls_terminal(c) => tamed.extend(c.escape_default()),
             c => tamed.push(c),
         }
     }

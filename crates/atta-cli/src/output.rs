@@ -130,7 +130,8 @@ fn note_loss(written: io::Result<()>) -> bool {
 pub(crate) fn check_written() -> Result<(), Failure> {
     match LOST.get() {
         None => Ok(()),
-        Some(error) => Err(Failure::new(format!("can't write to standard output: {error}"))),
+        Some(error) => Err(Failure::new(format!("can't write to standard output: {error}"))
+            .with_hint("the command was executed, and only its output is missing: do not repeat an add")),
     }
 }
 
@@ -153,17 +154,33 @@ pub(crate) fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Replaces control characters, which could move the cursor or do worse to a terminal, by spaces.
+/// Replaces characters that could move the cursor, reverse the text of a line, or do worse to a terminal, by spaces.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if controls_terminal(c) { ' ' } else { c }).collect()
 }
 
 /// [`clean`], but keeps line breaks.
 pub(crate) fn clean_lines(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+    text.chars().map(|c| if controls_terminal(c) && c != '\n' { ' ' } else { c }).collect()
+}
+
+/// Control characters, and those that change the direction of the text after them.
+pub(crate) fn controls_terminal(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// `1 job`, `2 jobs`.
 pub(crate) fn count_of(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_for_a_terminal_can_neither_control_it_nor_reverse_a_line() {
+        assert_eq!(clean("a\u{1b}[31mb\nc\u{202e}d\u{2066}e"), "a [31mb c d e");
+        assert_eq!(clean_lines("a\nb\u{202e}c"), "a\nb c");
+    }
 }

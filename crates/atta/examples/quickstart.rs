@@ -2,7 +2,7 @@
 //!
 //! Run it with `DATABASE_URL=postgres://… cargo run --example quickstart`.
 
-use atta::{IntoTaskHandlerResult, JobSpec, TaskHandler, WorkerContext, WorkerOptions};
+use atta::{JobSpec, Task, TaskResult, WorkerContext, WorkerOptions};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -10,12 +10,13 @@ struct Hello {
     name: String,
 }
 
-impl TaskHandler for Hello {
+impl Task for Hello {
     const IDENTIFIER: &'static str = "hello";
 
-    async fn run(self, ctx: WorkerContext) -> impl IntoTaskHandlerResult {
+    async fn run(self, ctx: WorkerContext) -> TaskResult {
         println!("Hello, {}! (job {}, attempt {})", self.name, ctx.job().id(), ctx.job().attempts());
-        Ok::<(), String>(())
+        // After an error, by `?` for example, the job is retried later.
+        Ok(())
     }
 }
 

@@ -1,11 +1,12 @@
-//! Rust code in the book is code that tests run: each block is a part of an example or of a test.
+//! Rust code in the book and in the README is code that tests run: each block is a part of an example or of a test.
 
 use testkit::Database;
 use testkit::book::{Block, blocks, files, read, root};
 
 /// The blocks of Rust code in all pages, each with its place.
 fn rust_blocks() -> Vec<(String, Block)> {
-    let pages = files("docs", &["md"]);
+    let mut pages = files("docs", &["md"]);
+    pages.push("README.md".into());
     let blocks =
         pages.iter().flat_map(|page| blocks(&read(page)).into_iter().map(move |block| (page, block)));
     let is_rust = |block: &Block| block.language.split(',').next() == Some("rust");

@@ -83,7 +83,6 @@ struct Stuck;
 
 impl Hooks for Stuck {
     fn on_start<'a>(&'a self, _worker_id: &'a str) -> HookFuture<'a> {
-        self.0.notify_one();
         Box::pin(std::future::pending())
     }
 
@@ -127,6 +126,7 @@ struct StuckAtStart(Arc<Notify>);
 
 impl Hooks for StuckAtStart {
     fn on_start<'a>(&'a self, _worker_id: &'a str) -> HookFuture<'a> {
+        self.0.notify_one();
         Box::pin(std::future::pending())
     }
 }
