@@ -59,7 +59,11 @@ pub(crate) fn check() -> Result {
     if findings.is_empty() {
         return Ok(());
     }
-    Err(format!("{} retired words (see docs/glossary.md):\n  {}", findings.len(), findings.join("\n  ")))
+    Err(format!(
+        "{} retired words (see docs/concepts/glossary.md):\n  {}",
+        findings.len(),
+        findings.join("\n  ")
+    ))
 }
 
 /// Checks a folder of the project, and the folders in it. `path` is relative to the project.
