@@ -81,8 +81,8 @@ pub fn connection_string(bytes: &[u8]) {
 /// What a host says, as lines and as words.
 pub fn host_protocol(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
-        let Ok(said) = wire::said(line) else { continue };
-        let jobs = said.add.as_deref().map(|add| wire::jobs_to_add(add, said.preserve_run_at));
+        let Ok(message) = wire::parse(line) else { continue };
+        let jobs = message.add.as_deref().map(|add| wire::jobs_to_add(add, message.preserve_run_at));
         if let Some(Err(error)) = jobs {
             assert!(!error.is_empty());
         }
