@@ -98,7 +98,7 @@ async fn a_host_that_never_loads_does_not_keep_the_others_from_starting() {
         let mut worker = folder.start("log", &mut folder.command(&[words, &["-c", &db.url()]].concat()));
         wait_for("the others to run", || async { (jobs(&db, "true").await == 1).then_some(()) }).await;
         assert_eq!(jobs(&db, "task_identifier = 'never' and attempts = 0 and locked_at is null").await, 1);
-        worker.says("the host is still not ready").await;
+        worker.says("the host is still loading its tasks").await;
         worker.process.signal(Signal::Terminate);
         assert!(worker.code().await.is_some(), "{}", worker.log());
     }
