@@ -293,7 +293,7 @@ async fn lines_whose_commit_has_no_reply_may_have_been_added() {
     let place = Place::new().await;
     let (proxy, url) = testkit::Proxy::before(&place.db.url());
     let file = TextFile::new("many.jsonl", &"{\"identifier\": \"a\"}\n".repeat(100));
-    proxy.lose_answer_to("COMMIT");
+    proxy.lose_answer_with("COMMIT");
     let run = run_with_input(&["add", "--bulk", file.path(), "-c", &url], "");
     assert_eq!((run.code, proxy.lost_answers()), (2, 1), "{}", run.err);
     // The command does not wait for a commit whose reply can't arrive.
