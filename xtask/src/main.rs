@@ -48,7 +48,7 @@ enum Task {
     /// The preprocessor that docs/book.toml names
     #[command(hide = true)]
     BookLinks(book::PreprocessorOptions),
-    /// Format, lints, retired words, the licences and origins of dependencies, and the packages for crates.io
+    /// Format, lints, retired words, the licences and origins of dependencies, and the packages to publish
     Check,
     /// Workers under random faults, checked against a ledger of all jobs
     Chaos(chaos::Options),

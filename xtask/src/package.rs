@@ -1,4 +1,4 @@
-//! The packages for crates.io: `cargo package` succeeds, and each package has the files and fields that it needs.
+//! The packages to publish: `cargo package` succeeds, and each package has the files and fields that it needs.
 //!
 //! A crate is published unless its manifest contains `publish = false`. The packages are not compiled here, since that
 //! takes minutes; the forge does it (`.github/workflows/ci.yml`).
@@ -41,7 +41,7 @@ fn name(package: &Value) -> &str {
     package["name"].as_str().unwrap_or_default()
 }
 
-/// Fields that crates.io requires or shows.
+/// Fields that a registry requires or shows.
 fn missing_fields(package: &Value) -> Vec<String> {
     let is_missing = |field: &&str| match &package[*field] {
         Value::Array(values) => values.is_empty(),
