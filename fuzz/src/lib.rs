@@ -1,21 +1,28 @@
-//! What must hold for whatever is read: no panic, no line left out, and what is printed reads as the same.
+//! The properties that are fuzzed. For any input, a parser does not panic, ignores no line, and reads its own output as
+//! the same value.
 //!
-//! The targets hand their bytes to these functions. A crash is reported with the bytes that led to it; they belong into
-//! a test of the library, and into `seeds/`.
+//! The fuzz targets pass their bytes to these functions. A crash is reported with the bytes that caused it. Add them to
+//! a test of the library, and to `seeds/`.
 //!
-//! What is public is called. What is not, because it is nobody's business or in a binary, is included here by its path, as
-//! it stands: so neither crate shows anything for the fuzzer's sake.
+//! Public parsers are called. The files of parsers that are private, or in a binary, are included here by their paths,
+//! so that no crate has to make anything public for the fuzzer.
 
 mod settings;
 #[path = "../../crates/atta/src/worker/notice.rs"]
 mod notice;
-#[path = "../../crates/atta-cli/src/tasks/wire.rs"]
+#[path = "../../crates/atta-tasks/src/wire/host_message.rs"]
 #[allow(dead_code)]
-mod wire;
-#[path = "../../crates/atta-cli/src/tasks/lines.rs"]
+mod host_message;
+#[path = "../../crates/atta-tasks/src/wire/new_job.rs"]
+#[allow(dead_code)]
+mod new_job;
+#[path = "../../crates/atta-tasks/src/json.rs"]
+#[allow(dead_code)]
+mod json;
+#[path = "../../crates/atta-tasks/src/lines.rs"]
 #[allow(dead_code)]
 mod lines;
-// Words that the included files look for.
+// Modules that the included files refer to.
 pub(crate) use settings::{args, output};
 
 use std::path::Path;
@@ -24,6 +31,7 @@ use std::str::FromStr;
 use atta::{ConnectionSettings, Cron, CrontabErrors, CrontabFill, GRAPHILE_REVISION, parse_crontab};
 use futures_util::FutureExt;
 
+use host_message::HostMessage;
 use settings::{File, Span, without_secrets};
 
 /// A crontab, if the bytes are text.
@@ -46,7 +54,7 @@ pub fn time_phrase(bytes: &[u8]) {
     assert!(text.bytes().all(|byte| byte.is_ascii_digit() || b"smhdw".contains(&byte)));
 }
 
-/// A settings file, or the length of time in one.
+/// A settings file, or a duration in one.
 pub fn settings_file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let path = Path::new("atta.toml");
@@ -62,7 +70,7 @@ pub fn settings_file(bytes: &[u8]) {
 pub fn connection_string(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     without_secrets(text);
-    // Some files never end.
+    // Some files never end, and the connection string may name a file with a certificate.
     if text.contains("/dev") || text.contains("/proc") {
         return;
     }
@@ -78,18 +86,17 @@ pub fn connection_string(bytes: &[u8]) {
     }
 }
 
-/// What a host says, as lines and as words.
+/// Messages of a host, and its output line by line.
 pub fn host_protocol(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
-        let Ok(message) = wire::parse(line) else { continue };
-        let jobs = message.add.as_deref().map(|add| wire::jobs_to_add(add, message.preserve_run_at));
-        if let Some(Err(error)) = jobs {
+        let Ok(HostMessage::Add { jobs, preserve_run_at, .. }) = HostMessage::decode(line) else { continue };
+        if let Err(error) = new_job::jobs_to_add(&jobs, preserve_run_at) {
             assert!(!error.is_empty());
         }
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
-        let compact = wire::compact(text);
-        assert!(compact.len() <= text.len() && wire::compact(&compact) == compact);
+        let compact = json::compact(text);
+        assert!(compact.len() <= text.len() && json::compact(&compact) == compact);
     }
     let tail = lines::Tail::default();
     let mut count = 0;
@@ -104,7 +111,7 @@ pub fn host_protocol(bytes: &[u8]) {
     assert!(tail.text().is_none_or(|text| text.len() <= 8 * 1024));
 }
 
-/// The payload of a notice that PostgreSQL delivers.
+/// The payload of a notification.
 pub fn notice(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match notice::announced_jobs(text, "graphile_worker") {
@@ -134,7 +141,7 @@ fn has_places(text: &str, errors: &CrontabErrors) {
     for error in errors.iter() {
         let line = lines[error.line() - 1];
         assert_eq!(error.text(), line.strip_suffix('\r').unwrap_or(line));
-        // One past the end, where something is missing.
+        // The column is one past the end if something is missing there.
         assert!((1..=error.text().chars().count() + 1).contains(&error.column()), "{error}");
         assert!(!error.message().is_empty() && !error.expected().is_empty());
     }

@@ -78,7 +78,7 @@ const CONTENDERS: [Contender; 7] = [
     // Directly after the contender that is compared with it.
     Contender {
         name: CEILING,
-        about: "pgbench, 2 clients, 1000 rows picked (`for update skip locked`) and deleted a transaction",
+        about: "pgbench, 2 clients, each transaction selects (`for update skip locked`) and deletes 1000 rows",
         program: Program::Pgbench,
         setting: "",
         works: &[Work::Drain],

@@ -28,15 +28,16 @@ const SKIPPED: &[(&str, &str)] = &[
         "is about a login that is refused, and PgBouncer logs in by itself",
     ),
     ("roles::", "is about who logs in, and PgBouncer logs in as one user here"),
+    ("faults::connections::connections_that_never_answer", "takes a minute, and needs no pooler"),
     ("cron::killed::", "takes long, on a clock that runs fast, and finds its process by its one connection"),
 ];
 
 /// Tests that are also skipped in transaction mode: there is no LISTEN, and no session state lasts.
 const SKIPPED_IN_TRANSACTION_MODE: &[(&str, &str)] = &[
-    ("faults::connections::a_lost_listen_comes_back", "is about LISTEN"),
+    ("faults::connections::a_lost_listen_connection_is_restored", "is about LISTEN"),
     ("faults::waking::no_wake_up_is_lost", "is about LISTEN, and has no polls to help out"),
-    ("faults::waking::notices_of_other_schemas", "the same"),
-    ("plans::dead_rows_at_the_head_are_walked_over_seldom_by", "the same"),
+    ("faults::waking::notifications_of_other_schemas", "the same"),
+    ("plans::dead_rows_are_seldom_read_again", "the same"),
     ("worker::utils::a_prepared_add_works_on", "is about prepared statements"),
     ("worker::order::an_urgent_job_does_not_wait_for_a_drain", "without LISTEN a poll finds the job"),
     ("worker::order::fast_urgent_jobs_go_before_slow_ones", "the same"),

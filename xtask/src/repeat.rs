@@ -22,7 +22,7 @@ use load::Load;
 use report::Failure;
 
 /// The number of test threads of the rounds, in turn.
-const THREADS: [usize; 4] = [2, 4, 8, 16];
+const THREADS: [usize; 4] = [6, 8, 12, 16];
 
 /// A test binary that runs for longer than this counts as hanging.
 const LONGEST_RUN: Duration = Duration::from_secs(30 * 60);
@@ -210,7 +210,10 @@ mod tests {
     #[test]
     fn rounds_differ_and_each_thread_count_meets_load_and_no_load() {
         let rounds: Vec<Round> = (1..=8).map(Round::new).collect();
-        assert_eq!(rounds.iter().map(|round| round.threads).collect::<Vec<_>>(), [2, 4, 8, 16, 2, 4, 8, 16]);
+        assert_eq!(
+            rounds.iter().map(|round| round.threads).collect::<Vec<_>>(),
+            [6, 8, 12, 16, 6, 8, 12, 16]
+        );
         for (first, second) in rounds.iter().zip(&rounds[4..]) {
             assert_ne!(first.has_load, second.has_load, "{first:?}");
         }

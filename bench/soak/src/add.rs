@@ -63,7 +63,7 @@ impl Producer {
         self.rows.fetch_add(rows, Ordering::Relaxed);
     }
 
-    /// Jobs that could not be added in time are added later.
+    /// Adds jobs at a steady rate. Jobs that could not be added in time are added later.
     async fn add_evenly(&self) -> Result {
         let (began, mut added) = (Instant::now(), 0);
         while !self.is_over() {

@@ -35,7 +35,8 @@ async fn main() -> Result {
     }
 }
 
-/// Both in one process: the producer waits when the worker can't keep up, which shows the highest speed of the two.
+/// Runs worker and producer in one process for a while, and prints the highest rate that both sustain: the producer
+/// waits when the worker can't keep up.
 async fn full(url: &str, length: Duration) -> Result {
     let tally = Arc::new(Tally::default());
     let worker = tasks::worker(url, &tally).await?;

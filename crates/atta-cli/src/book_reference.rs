@@ -99,11 +99,13 @@ fn names(arg: &Arg) -> String {
     if arg.is_positional() {
         return format!("`{}`", value.unwrap_or_else(|| arg.get_id().as_str().to_uppercase()));
     }
-    let short = arg.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
-    let long = arg.get_long().unwrap_or_default();
+    let short = arg.get_short().map(|short| format!("-{short}"));
+    let long = arg.get_long().map(|long| format!("--{long}"));
+    let mut names: Vec<String> = short.into_iter().chain(long).collect();
     let takes_value = !matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::Count);
-    match value.filter(|_| takes_value) {
-        Some(value) => format!("{short}`--{long} {value}`"),
-        None => format!("{short}`--{long}`"),
+    // The value is shown once, after the last name.
+    if let (Some(value), Some(last)) = (value.filter(|_| takes_value), names.last_mut()) {
+        last.push_str(&format!(" {value}"));
     }
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -8,7 +8,6 @@
 mod args;
 mod settings;
 mod commands;
-mod tasks;
 mod dev;
 mod watch;
 mod logging;
@@ -24,9 +23,7 @@ use output::Failure;
 use settings::Settings;
 
 fn main() -> ExitCode {
-    if tasks::serve_as_guard() {
-        return ExitCode::SUCCESS;
-    }
+    atta_tasks::run_guard_if_requested();
     match begin() {
         Ok(code) => code,
         Err(failure) => output::fail(&failure),

@@ -55,11 +55,6 @@ impl Failure {
         &self.message
     }
 
-    /// The message with its hint, as one line for the log.
-    pub(crate) fn with_hint_in_line(&self) -> String {
-        self.hint.as_ref().map_or_else(|| self.message.clone(), |hint| format!("{} ({hint})", self.message))
-    }
-
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self

@@ -18,7 +18,7 @@ use clap::parser::ValueSource;
 pub(crate) use file::File;
 pub(crate) use pick::{Entry, Origin};
 pub(crate) use secrets::without_secrets;
-pub(crate) use span::Span;
+pub(crate) use span::{Span, parse_duration};
 
 use crate::args::{ClaimsChoice, Connection, LogFormat, Run};
 use crate::output::Failure;

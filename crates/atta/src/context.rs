@@ -129,7 +129,7 @@ impl WorkerContext {
         }
     }
 
-    /// Whether jobs follow the clock of this machine, or one of a test, instead of the database's:
+    /// Whether jobs follow the clock of this machine, or a test's clock, instead of the database's:
     /// [`WorkerOptions::use_local_time`](crate::WorkerOptions::use_local_time).
     pub fn use_local_time(&self) -> bool {
         match &self.origin {
@@ -147,8 +147,8 @@ impl WorkerContext {
     }
 
     /// Fires when the worker is shutting down and the grace period is over. If the task then fails, its job is returned
-    /// and the attempt does not count, unless the error decides when the job is retried. A task that is still running a
-    /// little later is dropped.
+    /// and the attempt does not count, unless the error decides when the job is retried. A task that is still running
+    /// at the end of the abort period is dropped.
     pub fn cancellation_token(&self) -> &CancellationToken {
         match &self.origin {
             Origin::Worker(shared) => &shared.cancel,

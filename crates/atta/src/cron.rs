@@ -2,8 +2,8 @@
 //! however many workers have it.
 //!
 //! Items come from text ([`parse_crontab`]) or from code ([`Cron`]); [`CronItems`] is the list that a worker has.
-//! `plan` decides from minutes and rows alone what is due; `store` contains the statements; `schedule` is the loop that
-//! uses both. It does not depend on the running of jobs, and jobs run whatever happens in it.
+//! `plan` decides, without a database or a clock, what is due; `store` contains the statements; `schedule` is the loop
+//! that uses both. The loop and the running of jobs do not depend on each other.
 
 mod clock;
 mod problem;
@@ -85,8 +85,8 @@ impl Cron {
         Cron::pattern::<T>("* * * * *")
     }
 
-    /// Every `n` minutes of each hour, starting at minute 0; `n` from 1 to 59. If `n` does not divide 60, the count
-    /// starts anew with each hour.
+    /// Every `n` minutes of each hour, starting at minute 0; `n` from 1 to 59. The count restarts with each hour, even
+    /// if `n` does not divide 60.
     pub fn every_n_minutes<T: TaskHandler>(n: u32) -> Result<Cron> {
         if n > 59 {
             return Err(Error::config(format!(
@@ -121,7 +121,7 @@ impl Cron {
         Cron::pattern::<T>(&format!("{minute} {hour} {day} {month} *"))
     }
 
-    /// Due when a pattern of five fields matches, or a word such as `@daily`.
+    /// Due when a pattern matches: five fields, or a word such as `@daily`.
     pub fn pattern<T: TaskHandler>(pattern: &str) -> Result<Cron> {
         Cron::task(T::IDENTIFIER, pattern)
     }
@@ -131,8 +131,8 @@ impl Cron {
         Ok(Cron::new(identifier.into(), When::Pattern(parse::read_pattern(pattern)?)))
     }
 
-    /// Due when `matches` returns true. It is called once per minute, and must give the same answer on all workers. A
-    /// panic counts as false.
+    /// Due when `matches` returns true. The function is called once per minute, and must return the same result on all
+    /// workers. A panic counts as false.
     pub fn matching<T: TaskHandler>(matches: impl Fn(&CronDigest) -> bool + Send + Sync + 'static) -> Cron {
         Cron::task_matching(T::IDENTIFIER, matches)
     }
@@ -187,7 +187,7 @@ impl Cron {
         self
     }
 
-    /// The key of each job, 1 to 512 characters: a new job replaces one that still waits. Default: none.
+    /// The key of each job, 1 to 512 characters: a new job replaces a job that still waits. Default: none.
     pub fn job_key(mut self, job_key: impl Into<String>) -> Cron {
         self.options.job_key = Some(job_key.into());
         self
@@ -200,7 +200,7 @@ impl Cron {
     }
 
     /// The payload of each job. An object gets one more member, `_cron`, with `ts`, the minute, and `backfilled`,
-    /// whether the job was added by a backfill. Default: an object with nothing but that member.
+    /// whether the job was added by a backfill. Default: an object with only that member.
     pub fn payload(mut self, payload: impl Serialize) -> Cron {
         (self.payload, self.payload_fault) = match serde_json::to_value(payload) {
             Ok(payload) => (Some(payload), None),

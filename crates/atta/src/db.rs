@@ -5,31 +5,21 @@ pub(crate) mod connection;
 pub(crate) mod tls;
 pub(crate) mod connect;
 pub(crate) mod connect_failure;
+mod fragments;
 pub(crate) mod pool;
+pub(crate) mod lease;
 mod read_only;
 pub(crate) mod link;
 
-pub use connection::ConnectionSettings;
+pub use connection::{ConnectionData, ConnectionSettings};
+
+use chrono::{DateTime, Utc};
+use deadpool_postgres::Object;
 
 use crate::{Error, Result};
 
 /// The marker in the body of every function of ours, by which a worker recognizes our functions in a schema.
 pub(crate) const FUNCTIONS_MARKER: &str = "atta functions, revision 2";
-
-/// The expression that many statements use to return a job as JSON text. Their row is named `job`, and the row with its
-/// names `names`. Times are in UTC, whatever the time zone of the session is: offsets of old times have seconds, or
-/// move them before the year 1. Times that chrono can't represent, such as infinity, become the nearest that it can.
-const JOB_JSON: &str = include_str!("../sql/queries/job_json.sql");
-
-/// The expression for the name of a job's state. Besides `job` it uses `queue`, the job's queue if there is one.
-const JOB_STATE: &str = include_str!("../sql/queries/job_state.sql");
-
-/// Names and counts of jobs by state, as members of an object; the state is `state.name`.
-const JOB_COUNTS: &str = include_str!("../sql/queries/job_counts.sql");
-
-/// The columns of a job filter, and the conditions that a job must fulfil to match it.
-const JOB_FILTER: &str = include_str!("../sql/queries/job_filter.sql");
-const JOB_MATCHES: &str = include_str!("../sql/queries/job_matches.sql");
 
 /// The PostgreSQL schema that contains the jobs. Default: `graphile_worker`.
 ///
@@ -73,9 +63,9 @@ impl Schema {
         quote_identifier(&self.name)
     }
 
-    /// Fills the placeholders of a statement from `sql/`: `{schema}` becomes the quoted name, `{schema_text}` the name
-    /// as a text literal, `{schema_in_text}` the quoted name for use inside of a literal, `$atta$` the quotes around a
-    /// function body.
+    /// Fills the placeholders of a statement from `sql/`: the name of a fragment becomes its text, `{schema}` the quoted
+    /// name, `{schema_text}` the name as a text literal, `{schema_in_text}` the quoted name for use inside of a
+    /// literal, `$atta$` the quotes around a function body.
     pub(crate) fn fill(&self, template: &str) -> String {
         self.fill_with(template, &[])
     }
@@ -90,18 +80,14 @@ impl Schema {
         let usual = [
             ("$atta$", tag),
             ("{functions_marker}", FUNCTIONS_MARKER.to_owned()),
-            ("{job_json}", JOB_JSON.trim_end().to_owned()),
-            ("{job_state}", JOB_STATE.trim_end().to_owned()),
-            ("{job_counts}", JOB_COUNTS.trim_end().to_owned()),
-            ("{job_filter}", JOB_FILTER.trim_end().to_owned()),
-            ("{job_matches}", JOB_MATCHES.trim_end().to_owned()),
             ("{schema_text}", quote_literal(&self.name)),
             ("{schema_in_text}", quoted.replace('\'', "''")),
             ("{schema}", quoted),
         ];
         // One pass, so that a name that looks like a placeholder is not replaced in turn.
         let mut filled = String::with_capacity(template.len() + template.len() / 4);
-        let mut rest = template;
+        let template = fragments::expand(template);
+        let mut rest = &*template;
         while let Some(at) = rest.find(['{', '$']) {
             filled.push_str(&rest[..at]);
             rest = &rest[at..];
@@ -130,6 +116,12 @@ impl Schema {
     }
 }
 
+/// The time by the database's clock, which decides when a job is due.
+pub(crate) async fn read_clock(client: &Object) -> Result<DateTime<Utc>, tokio_postgres::Error> {
+    let row = client.query_typed_one(include_str!("../sql/queries/read_clock.sql"), &[]).await?;
+    Ok(row.get("now"))
+}
+
 /// `a"b` becomes `"a""b"`.
 pub(crate) fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
@@ -144,6 +136,9 @@ pub(crate) fn quote_literal(text: &str) -> String {
         false => format!("'{quoted}'"),
     }
 }
+
+#[cfg(test)]
+mod query_files;
 
 #[cfg(test)]
 mod tests {

@@ -1,20 +1,21 @@
-//! The one error type of this crate. Callers ask it questions; its kinds are private.
+//! The one error type of this crate. Its kinds are private; callers classify an error with its `is_…` methods.
 //!
 //! The text of an error contains the text of its causes, so that one line of a log is enough. Therefore
 //! `source()` does not return them again; [`Error::driver_error`] does.
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
 
-/// What failed, why, and a hint where there is one.
+/// What failed, why, and a hint if there is one.
 ///
 /// `Display` shows all of it on one line: the operation, the reason with all its causes, and the hint. `source()`
 /// returns nothing, so that reporters that print the chain of sources do not print the reason twice. The error of the
 /// database library is returned by [`Error::driver_error`].
 ///
-/// The questions that an error answers exclude each other as follows: at most one of [`Error::is_config`],
-/// [`Error::is_invalid_input`], [`Error::is_payload`], [`Error::is_internal`] and [`Error::is_transient`] is true. None
-/// is true for a statement that the database refused for another reason; then [`Error::db_code`] returns its SQLSTATE.
+/// At most one of these methods returns true: [`Error::is_config`], [`Error::is_invalid_input`], [`Error::is_payload`],
+/// [`Error::is_internal`] and [`Error::is_transient`]. If the database refused a statement for another reason, none of
+/// them does, and [`Error::db_code`] returns the SQLSTATE.
 pub struct Error {
     inner: Box<Inner>,
 }
@@ -56,7 +57,9 @@ pub(crate) enum DriverError {
 }
 
 impl Error {
-    pub(crate) fn config(message: impl Into<String>) -> Error {
+    /// An error of the configuration, for crates that extend a worker: [`Error::is_config`] returns true. `message` names
+    /// what is invalid, and why; in lower case, without a full stop.
+    pub fn config(message: impl Into<String>) -> Error {
         Error::build(Kind::Config, message.into(), None)
     }
 
@@ -72,11 +75,12 @@ impl Error {
         Error::build(Kind::Internal, message.into(), None)
     }
 
-    /// An error of another database library, for an [`AddJobs`](crate::AddJobs) of yours. `doing` names the operation:
-    /// "adding jobs". The text contains the texts of `source` and of all its causes.
+    /// An error of another database library, for your own implementation of [`AddJobs`](crate::AddJobs). `doing` names
+    /// the operation: "adding jobs". The text contains the texts of `source` and of all its causes.
     ///
-    /// Add what the library reports: the SQLSTATE by [`Error::with_db_code`], so that [`Error::is_transient`] and
-    /// [`Error::is_invalid_input`] can answer; or [`Error::with_lost_connection`] if the database did not answer.
+    /// Add the details that the library reports: the SQLSTATE with [`Error::with_db_code`], on which
+    /// [`Error::is_transient`] and [`Error::is_invalid_input`] rely, or [`Error::with_lost_connection`] if the database
+    /// did not answer.
     ///
     /// ```
     /// use atta::Error;
@@ -154,6 +158,20 @@ impl Error {
         Error::build(Kind::Unavailable, message.into(), None)
     }
 
+    /// A statement was sent, and the database did not answer in time.
+    pub(crate) fn unanswered(doing: &str, limit: Duration) -> Error {
+        let seconds = limit.as_secs();
+        let message =
+            format!("{doing}: no answer from the database for {seconds} seconds; the connection was closed");
+        Error::build(Kind::Database, message, None)
+    }
+
+    /// A statement was sent, and its reply was lost.
+    #[cfg(test)]
+    pub(crate) fn lost_reply_for_tests() -> Error {
+        Error::build(Kind::Database, "claiming jobs: connection closed".to_owned(), None)
+    }
+
     /// No connection was opened; `source` is the driver's error.
     pub(crate) fn unconnected(message: String, source: Option<tokio_postgres::Error>) -> Error {
         Error::build(Kind::Unavailable, message, source.map(|source| Box::new(source) as _))
@@ -180,7 +198,7 @@ impl Error {
     }
 
     /// Whether the configuration is invalid: options, connection string, crontab, privileges, or a schema that is
-    /// missing or too new. The same call fails again until somebody changes it.
+    /// missing or too new. The same call fails again until the configuration is changed.
     pub fn is_config(&self) -> bool {
         self.inner.kind == Kind::Config || (self.is_database() && self.db_code().is_some_and(is_config_code))
     }
@@ -222,6 +240,11 @@ impl Error {
 
     fn is_database(&self) -> bool {
         matches!(self.inner.kind, Kind::Database | Kind::Unavailable)
+    }
+
+    /// Whether the database did not answer in time.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.inner.kind == Kind::Database && self.inner.source.is_none() && self.inner.code.is_none()
     }
 
     /// Whether the failed statement may have taken effect: it was sent, and the connection ended before the answer
@@ -391,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mismatch_is_reported_without_the_value() {
+    fn an_invalid_payload_is_reported_without_its_values() {
         #[derive(Debug, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         #[allow(dead_code)]

@@ -1,8 +1,8 @@
 //! The events of a worker, and the hooks that it calls.
 //!
 //! The stream of [`WorkerEvent`]s is for observing. It is bounded and never delays the worker: a slow listener loses
-//! the oldest events, and the stream reports how many. [`Hooks`] are for acting: the worker calls them, and a panic in
-//! a hook does no harm.
+//! the oldest events, and the stream reports how many. [`Hooks`] are for acting: the worker calls them. A panic in a
+//! hook is caught and logged.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -174,7 +174,7 @@ impl WorkerEvents {
 
     /// The next event, if one is already there.
     pub fn try_next(&mut self) -> Option<WorkerEvent> {
-        // Without a limit of tokio's: in a task that has used up its budget, an event that is there would not be
+        // Outside of tokio's cooperative budget: in a task that has used up its budget, an available event would not be
         // returned.
         tokio::task::unconstrained(self.next()).now_or_never().flatten()
     }

@@ -44,7 +44,7 @@
 //! job that exists only if the transaction is committed. A job runs at least once, and more than once if a worker
 //! crashes after the task has ended and before its outcome is written: write idempotent tasks.
 //!
-//! # Where to read on
+//! # Overview
 //!
 //! - Running jobs: [`WorkerOptions`], [`Worker`], [`Task`], [`TaskError`], [`BatchTask`], [`Cron`]
 //! - Adding and managing jobs: [`WorkerUtils`], [`JobSpec`], [`AddJobs`]
@@ -53,12 +53,12 @@
 //!
 //! # Cancel safety
 //!
-//! Every public async function states what happens when its future is dropped. Each statement that changes
-//! jobs is done as a whole or not at all.
+//! The documentation of every public async function states what happens when its future is dropped. A statement that
+//! changes jobs takes effect completely or not at all.
 //!
 //! # Features
 //!
-//! All are off by default.
+//! All features are off by default.
 //!
 //! - `sqlx`, `diesel-async`, `sea-orm`: [`AddJobs`] for the transactions and connections of these libraries. sqlx 0.9
 //!   and SeaORM 2 need Rust 1.94. Diesel does not pass SQLSTATEs on, so [`Error::db_code`] returns only a few of them
@@ -90,7 +90,7 @@ pub use context::{WorkerContext, WorkerContextBuilder};
 pub use cron::{
     Cron, CronDigest, CronEvent, CronItems, CrontabError, CrontabErrors, CrontabFill, parse_crontab,
 };
-pub use db::{ConnectionSettings, Schema};
+pub use db::{ConnectionData, ConnectionSettings, Schema};
 pub use error::Error;
 pub use event::{HookFuture, Hooks, WorkerEvent, WorkerEvents};
 pub use job::{Job, JobBuilder, JobKeyMode, JobSpec, JobSpecBuilder, RescheduleJobOptions};

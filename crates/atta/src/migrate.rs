@@ -2,8 +2,8 @@
 //!
 //! The state is read from the catalog ([`state`]), and the steps are decided from that alone ([`plan`]). They run here,
 //! in one transaction under a lock on the table `migrations`. Graphile's own migration inserts its row into that table
-//! first, so each program waits for the other, and then finds its work done. Only indexes on a table with many jobs are
-//! built before that ([`indexes`]), since adds would wait for them.
+//! first, so the later of two migrations waits for the earlier one, and then finds its work done. Only indexes on a
+//! table with many jobs are built before that ([`indexes`]), since adds would wait for them.
 //!
 //! States of a schema: absent; Graphile's revisions 1 to 10 (the old tables), 11 to 15 (the new tables under public
 //! names), 16 to 19 (older functions), 20; higher revisions are newer than this version supports. A migration that
@@ -12,6 +12,7 @@
 mod functions;
 mod indexes;
 mod plan;
+mod queries;
 mod roles;
 mod state;
 
@@ -41,7 +42,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(800);
 /// What to do with an existing schema if its migration stops the workers of older releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breaking {
-    /// Migrate it: somebody has requested that.
+    /// Migrate it: this was requested explicitly.
     Allowed,
     /// Refuse, and change nothing.
     Refused,
@@ -65,7 +66,8 @@ pub(crate) enum Standing {
 /// This is an explicit request: it also applies revisions after which older releases of graphile-worker stop working
 /// ([`MigrationPlan::stops_working`]). A worker that starts does not apply them, unless it is configured to.
 ///
-/// Safe to call from any number of processes at once. Cancel safe: work that was not committed did not happen.
+/// Safe to call from any number of processes at once. Cancel safe: the migration is done as a whole or not at all,
+/// except that indexes which were built before it may exist.
 pub async fn migrate(client: &mut Client, schema: &Schema) -> Result<MigrationPlan> {
     migrate_with(client, schema, Breaking::Allowed).await
 }
@@ -249,7 +251,7 @@ async fn apply(
     Ok(plan)
 }
 
-/// Logs every migration, since somebody may not have expected it.
+/// Logs every migration, since an operator may not expect it.
 fn report(schema: &Schema, plan: &MigrationPlan) {
     if plan.is_empty() {
         return;
@@ -292,7 +294,7 @@ async fn explain(client: &Client, schema: &Schema, doing: String, error: tokio_p
     if !denied {
         return error;
     }
-    match State::read_catalog(client, schema).await {
+    match queries::read_schema_state(client, schema).await {
         Ok(state) => match state.missing_privilege(schema) {
             Some(missing) => error.into_config().with_hint(missing),
             None => error.into_config(),

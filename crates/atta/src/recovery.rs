@@ -10,22 +10,23 @@
 
 mod continuity;
 mod heartbeat;
+pub(crate) mod queries;
 mod sweep;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
-
 pub(crate) use continuity::Continuity;
+#[cfg(test)]
+pub(crate) use continuity::Heartbeat;
 pub(crate) use heartbeat::{Heartbeats, PER_THRESHOLD, Source};
 pub(crate) use sweep::SweepTimer;
 
-use crate::db::pool;
+use crate::Result;
+use crate::db::lease::Lease;
 use crate::event::WorkerEvent;
 use crate::worker::Shared;
-use crate::{Error, Result};
+use queries::FreedJob;
 
 /// Ids of dead workers, and their jobs that were freed.
 type Recovered = BTreeMap<String, Vec<i64>>;
@@ -47,13 +48,9 @@ pub(crate) async fn recover(shared: &Shared) -> bool {
 
 async fn try_recover(shared: &Shared) -> Result<(bool, Recovered)> {
     let continuous = shared.continuity.duration(Instant::now()).as_secs_f64();
-    let threshold = shared.recovery_threshold.as_secs_f64();
-    let parameters: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&&*shared.worker_id, Type::TEXT), (&continuous, Type::FLOAT8), (&threshold, Type::FLOAT8)];
-    let declared = ask(shared, &shared.sql.declare_dead, &parameters).await?;
-    let declared: Vec<String> = declared.iter().map(|row| row.get("worker_id")).collect();
+    let declared = queries::declare_dead(shared.on(&connect(shared).await?), continuous).await?;
     let mut recovered = free(shared, false).await?;
-    ask(shared, &shared.sql.forget_workers, &[]).await?;
+    queries::forget_workers(shared.on(&connect(shared).await?)).await?;
     let is_new = !declared.is_empty();
     for worker_id in declared {
         recovered.entry(worker_id).or_default();
@@ -61,35 +58,23 @@ async fn try_recover(shared: &Shared) -> Result<(bool, Recovered)> {
     Ok((is_new, recovered))
 }
 
-/// How many jobs one statement recovers, so that it never takes long.
-const BATCH: i64 = 1000;
-
 /// Frees what dead workers have locked. With `with_orphans`, also the locks of dead workers whose row is gone.
 async fn free(shared: &Shared, with_orphans: bool) -> Result<Recovered> {
-    let crash_limit = i64::from(shared.crash_limit);
-    let delay = shared.recovery_delay.as_secs_f64();
-    let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
-        (&crash_limit, Type::INT8),
-        (&BATCH, Type::INT8),
-        (&with_orphans, Type::BOOL),
-        (&delay, Type::FLOAT8),
-    ];
     let mut recovered = Recovered::new();
     loop {
-        let rows = ask(shared, &shared.sql.recover_workers, &parameters).await?;
-        for row in &rows {
-            recovered.entry(row.get("worker_id")).or_default().push(row.get("job_id"));
+        let freed = queries::recover_workers(shared.on(&connect(shared).await?), with_orphans).await?;
+        let is_last = i64::try_from(freed.len()).is_ok_and(|count| count < queries::BATCH);
+        for FreedJob { worker_id, job_id } in freed {
+            recovered.entry(worker_id).or_default().push(job_id);
         }
-        if i64::try_from(rows.len()).is_ok_and(|count| count < BATCH) {
+        if is_last {
             return Ok(recovered);
         }
     }
 }
 
-async fn ask(shared: &Shared, sql: &str, parameters: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>> {
-    let client = pool::get(&shared.poll_pool, "recovering jobs").await?;
-    let answered = shared.query_alone(&client, sql, parameters).await;
-    answered.map_err(|error| Error::database("recovering jobs", error))
+async fn connect(shared: &Shared) -> Result<Lease> {
+    Lease::get(&shared.poll_pool, "recovering jobs").await
 }
 
 /// Logs, sends the events, and calls the hooks in a separate task, so that the next poll does not wait for them.

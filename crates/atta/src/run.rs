@@ -1,10 +1,11 @@
-//! One-call functions, for programs that need nothing else.
+//! Functions that do everything in one call, for simple programs.
 
 use serde::Serialize;
 
 use crate::{Error, Job, JobSpec, MigrationPlan, Result, WorkerOptions, WorkerUtils};
 
-/// Sets up a worker and runs it until a signal requests a shutdown. There is no handle by which to request one.
+/// Sets up a worker and runs it until a signal requests a shutdown. To request a shutdown from code, use
+/// [`WorkerOptions::init`] and [`Worker::handle`](crate::Worker::handle) instead.
 ///
 /// If the future is dropped, the worker aborts: see [`Worker::run`](crate::Worker::run).
 pub async fn run(options: WorkerOptions) -> Result<()> {
@@ -20,8 +21,8 @@ pub async fn run_once(options: WorkerOptions) -> Result<()> {
 
 /// Installs or upgrades the schema.
 ///
-/// `database` is a connection string, which means the default schema; a connection string or a pool with a
-/// [`Schema`](crate::Schema); a pool; or a [`WorkerUtils`].
+/// `database` is a connection string or a pool, alone or in a tuple with a [`Schema`](crate::Schema), or a
+/// [`WorkerUtils`]. Without a schema, the default schema is used.
 ///
 /// ```no_run
 /// # async fn example(pool: deadpool_postgres::Pool) -> atta::Result<()> {
@@ -46,7 +47,7 @@ where
 /// Adds one job. For scripts; a program that adds more jobs should keep a [`WorkerUtils`]. The database is given as for
 /// [`run_migrations`]; connections that are opened for a connection string are closed afterwards.
 ///
-/// Cancel safe: if the future is dropped, the job is added or not.
+/// Cancel safe: if the future is dropped, the job is added completely or not at all.
 pub async fn quick_add_job<D>(
     database: D,
     identifier: impl Into<String>,

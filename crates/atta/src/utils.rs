@@ -5,23 +5,27 @@ mod add;
 mod admin;
 mod bulk;
 mod check;
+mod connection;
 mod overview;
+mod queries;
 mod read;
+mod text_rows;
 
 use std::sync::{Arc, OnceLock};
 
 use chrono::{DateTime, Utc};
 use deadpool_postgres::Pool;
 use serde::de::DeserializeOwned;
-use tokio_postgres::types::Type;
 
 use add::Access;
-pub use add::{AddJobs, RawJobSpec};
+pub use add::RawJobSpec;
 pub use admin::{CleanupCounts, CleanupTask};
+pub use connection::AddJobs;
 pub use overview::{
     JobCounters, KnownCrontab, QueueSummary, Stats, TaskSummary, WorkerStatus, WorkerSummary,
 };
 pub use read::{JobCounts, JobFilter, JobState};
+use text_rows::TextRow;
 
 use crate::db::{pool, quote_identifier};
 use crate::migrate::{Breaking, migrate_with};
@@ -57,7 +61,7 @@ impl std::fmt::Debug for WorkerUtils {
 }
 
 impl WorkerUtils {
-    /// Uses a pool of yours, and the schema that contains the jobs. A producer role, which may only add jobs, uses the
+    /// Uses the given pool, and the schema that contains the jobs. A producer role, which may only add jobs, uses the
     /// schema with the functions for that ([`roles_sql`](crate::roles_sql)).
     pub fn new(pool: Pool, schema: Schema) -> WorkerUtils {
         let inner = Inner { pool, schema, access: OnceLock::new(), is_visible: OnceLock::new() };
@@ -128,29 +132,27 @@ impl WorkerUtils {
     pub async fn read_clock(&self) -> Result<DateTime<Utc>> {
         let doing = "reading the database's clock";
         let client = pool::get(&self.inner.pool, doing).await?;
-        let row = client.query_typed_one(include_str!("../sql/queries/read_clock.sql"), &[]).await;
-        row.map(|row| row.get("now")).map_err(|error| Error::database(doing, error))
+        crate::db::read_clock(&client).await.map_err(|error| Error::database(doing, error))
     }
 
     /// Runs one statement with one JSON argument; returns its rows of JSON text.
     async fn ask(&self, doing: &str, template: &str, argument: &serde_json::Value) -> Result<Vec<String>> {
         let rows = self.ask_rows(doing, template, argument).await?;
-        Ok(rows.iter().filter_map(|row| row.get(0)).collect())
+        Ok(rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).collect())
     }
 
+    /// The same, with all columns of the rows.
     async fn ask_rows(
         &self,
         doing: &str,
         template: &str,
         argument: &serde_json::Value,
-    ) -> Result<Vec<tokio_postgres::Row>> {
+    ) -> Result<Vec<TextRow>> {
         check::check_argument(doing, "argument", argument)?;
-        let client = pool::get(&self.inner.pool, doing).await?;
+        let mut client = pool::get(&self.inner.pool, doing).await?;
         self.check_visible(&client, doing).await?;
         let sql = self.inner.schema.fill(template);
-        let argument = argument.to_string();
-        client
-            .query_typed(&sql, &[(&argument, Type::TEXT)])
+        text_rows::query(&mut client, &sql, &argument.to_string())
             .await
             .map_err(|error| self.explain(Error::database(doing, error)))
     }
@@ -161,15 +163,15 @@ impl WorkerUtils {
         if self.inner.is_visible.get().is_some() {
             return Ok(());
         }
-        let sql = self.inner.schema.fill(include_str!("../sql/queries/read_visibility.sql"));
-        let rows = client.query_typed(&sql, &[]).await.map_err(|error| Error::database(doing, error))?;
-        let Some(hidden) = rows.iter().find(|row| row.get("is_hidden")) else {
-            if !rows.is_empty() {
+        let tables = queries::read_visibility(client, &self.inner.schema).await;
+        let tables = tables.map_err(|error| Error::database(doing, error))?;
+        let Some(hidden) = tables.iter().find(|table| table.is_hidden) else {
+            if !tables.is_empty() {
                 self.inner.is_visible.get_or_init(|| ());
             }
             return Ok(());
         };
-        let (table, role): (&str, &str) = (hidden.get("name"), hidden.get("role"));
+        let queries::Visibility { table, role, .. } = hidden;
         Err(Error::config(format!(
             "{doing}: row level security hides all rows of table {}.{table} from role {}",
             self.inner.schema.quoted(),

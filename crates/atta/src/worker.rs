@@ -1,10 +1,9 @@
-//! The worker: one task that owns the state, and selects over a closed set of events.
+//! The worker: a planner that decides, and a driver that acts.
 //!
-//! The modules of this folder follow the life of a job: [`wake`] learns that there may be jobs, [`claim`] claims them,
-//! [`slots`] and [`run`] run them, [`release`] writes their outcomes, and [`shutdown`] ends the worker. `recovery.rs`
-//! handles workers that end without releasing their jobs.
-//!
-//! [`owner`] is the one task that has the state and decides; everything else acts for it.
+//! The modules of this folder follow the life of a job: [`wake`] learns that there may be jobs, [`planner`] decides what is
+//! claimed when, [`driver`] is the loop that carries this out, [`claim`] claims jobs, [`list`], [`slots`] and [`run`] run
+//! them, [`release`] writes their outcomes, and [`shutdown`] ends the worker. `recovery.rs` handles workers that end without
+//! releasing their jobs.
 
 mod options;
 mod plan;
@@ -13,14 +12,10 @@ mod wake;
 mod listen;
 mod notice;
 mod standing;
-mod owner;
-mod lanes;
+mod driver;
+mod planner;
 mod claim;
-mod hold;
-mod promote;
-mod unreadable;
-mod scan;
-mod batches;
+mod list;
 mod slots;
 mod run;
 mod release;
@@ -29,7 +24,10 @@ mod flags;
 mod pause;
 mod hooks;
 mod shared;
+pub(crate) mod queries;
 mod backoff;
+#[cfg(test)]
+mod simulation;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,10 +51,11 @@ use self::core::Core;
 use crate::event::{WorkerEvent, WorkerEvents};
 use crate::recovery::Heartbeats;
 use crate::{Error, Result, Schema, WorkerUtils};
-use owner::{Mode, Owner};
+use driver::Driver;
 use plan::Plan;
+use planner::Mode;
 
-/// How many wake-ups may wait for the loop. More would carry no more information.
+/// How many wake-ups may wait for the driver. More would carry no more information.
 const WAKES_AHEAD: usize = 16;
 
 /// How long an ending worker waits for its own tasks, and how long a worker that never started tries to deregister.
@@ -260,8 +259,8 @@ impl Run {
             }
             self.plan.start_cron(shared, &mut company);
         }
-        let owner = Owner::new(shared.clone(), self.plan.clone(), mode, wakes, look, &self.app);
-        let (ended, is_clear) = owner.run().await;
+        let driver = Driver::new(shared.clone(), &self.plan, mode, wakes, look, &self.app);
+        let (ended, is_clear) = driver.run().await;
 
         if mode == Mode::UntilShutdown {
             shared.stop.cancel();
@@ -297,7 +296,7 @@ impl Run {
         let (shared, patience) = (&self.shared, self.plan.patience);
         let open_lanes = async {
             match self.plan.has_own_lanes {
-                true => patience.ask(|| lanes::warm_up(shared)).await,
+                true => patience.ask(|| claim::warm_up(shared)).await,
                 false => Ok(()),
             }
         };

@@ -1,8 +1,12 @@
 //! Time that passes faster, for whole processes that do not know about it: libfaketime, loaded before the C library.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+
+use atta_cluster::Binaries;
 
 /// Where distributions put the library.
 const FOLDERS: [&str; 4] =
@@ -72,10 +76,34 @@ impl SetClock {
     }
 }
 
+impl SetClock {
+    /// PostgreSQL binaries whose server uses this clock: links to the given ones, and a `pg_ctl` that sets the clock.
+    pub fn server_binaries(&self, binaries: &Binaries) -> Binaries {
+        let folder = self.file.with_extension("bin");
+        std::fs::create_dir_all(&folder).expect("a folder for programs");
+        let programs = std::fs::read_dir(binaries.folder()).expect("the folder of PostgreSQL's programs");
+        for program in programs.flatten().filter(|program| program.file_name() != "pg_ctl") {
+            std::os::unix::fs::symlink(program.path(), folder.join(program.file_name())).expect("a link");
+        }
+        let script = format!(
+            "#!/bin/sh\nLD_PRELOAD={} FAKETIME_TIMESTAMP_FILE={} FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1 \\\n\
+             exec {} \"$@\"\n",
+            library().with_file_name("libfaketimeMT.so.1").display(),
+            self.file.display(),
+            binaries.folder().join("pg_ctl").display()
+        );
+        let pg_ctl = folder.join("pg_ctl");
+        std::fs::write(&pg_ctl, script).expect("pg_ctl is written");
+        std::fs::set_permissions(&pg_ctl, Permissions::from_mode(0o755)).expect("pg_ctl can be executed");
+        Binaries::at(folder).expect("the programs are complete")
+    }
+}
+
 impl Drop for SetClock {
     fn drop(&mut self) {
         // A few bytes in a folder for temporary files.
         let _ = std::fs::remove_file(&self.file);
+        let _ = std::fs::remove_dir_all(self.file.with_extension("bin"));
     }
 }
 

@@ -15,6 +15,7 @@ mod patroni;
 mod pgbouncer;
 mod process;
 mod proxy;
+mod sql;
 mod wait;
 
 pub use atta_cluster::{Binaries, Cluster};
@@ -24,6 +25,7 @@ pub use patroni::Patroni;
 pub use pgbouncer::{PgBouncer, PoolMode, can_listen};
 pub use process::{Process, Signal};
 pub use proxy::Proxy;
+pub use sql::fill_sql;
 pub use wait::{DEADLINE, wait_for};
 
 use std::env;

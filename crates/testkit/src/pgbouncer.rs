@@ -25,7 +25,7 @@ pub struct PgBouncer {
 pub enum PoolMode {
     /// For as long as the client stays connected.
     Session,
-    /// For one transaction; then another client may get it.
+    /// For one transaction; the next transaction may get another server connection.
     Transaction,
 }
 

@@ -81,7 +81,7 @@ const LIMITS: &str = "\
 - The server and the workers share one machine and its cores, and communicate over loopback. With a network between them,
   round trips cost more, which favours workers that claim and complete many jobs at a time.
 - The disk determines the cost of a commit, and so the latency and the lateness. Compare only numbers of this file.
-- A held claim is as short as a short transaction. Slow jobs are claimed durably, at the speed of `atta_durable`. So are jobs
+- A held claim lasts only as long as a short transaction. Slow jobs are claimed durably, at the speed of `atta_durable`. So are jobs
   in queues, which also run one after the other; the last line of Growth has their speed.
 - The table is filled by plain SQL just before each turn, so its statistics are fresh and it has no dead rows at the start.
   The part Growth shows a backlog of millions of jobs, stuck jobs at the head, and a pinned xmin.
@@ -205,7 +205,7 @@ fn bars(contenders: &[Contender], samples: &Samples) -> String {
         ("latency p50 / graphile-worker", against_node(Work::Latency, "p50"), Bar::AtMost(0.5)),
         ("latency p99 / graphile-worker", against_node(Work::Latency, "p99"), Bar::AtMost(1.0)),
         ("lateness p99, ms", alone(Work::Late, "p99"), Bar::AtMost(15.0)),
-        ("WAL a job / graphile-worker", against_node(Work::Drain, "wal_per_job"), Bar::AtMost(0.5)),
+        ("WAL per job / graphile-worker", against_node(Work::Drain, "wal_per_job"), Bar::AtMost(0.5)),
         ("peak memory in the drain, MB", alone(Work::Drain, "peak_mb"), Bar::AtMost(64.0)),
     ];
     let mut text = String::from(

@@ -62,11 +62,11 @@ mod tests {
         ];
         let expected = "\
 b (in it): failed in 2 of 3 rounds
-    round 1, plain, 2 threads: target/repeat/round-1-plain-it.log
-    round 1, durable, 2 threads: target/repeat/round-1-durable-it.log
-    round 2, plain, 4 threads, CPU load: target/repeat/round-2-plain-it.log
+    round 1, plain, 6 threads: target/repeat/round-1-plain-it.log
+    round 1, durable, 6 threads: target/repeat/round-1-durable-it.log
+    round 2, plain, 8 threads, CPU load: target/repeat/round-2-plain-it.log
 a (in it): failed in 1 of 3 rounds
-    round 1, plain, 2 threads: target/repeat/round-1-plain-it.log
+    round 1, plain, 6 threads: target/repeat/round-1-plain-it.log
 repeat: 3 rounds, 2 failed";
         assert_eq!(write(3, &failures), expected);
         assert_eq!(write(10, &[]), "repeat: 10 rounds, 0 failed");

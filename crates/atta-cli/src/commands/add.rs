@@ -1,6 +1,7 @@
 //! `atta add`: one job, or a file of them.
 
 mod bulk;
+mod single;
 
 use std::io::Read;
 
@@ -9,8 +10,10 @@ use chrono::{DateTime, Utc};
 use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::value::RawValue;
 
-use super::open::open;
+use super::interrupt::Interrupts;
+use super::open::open_with;
 use crate::args::{Connection, whole_number};
+use crate::connect::settings;
 use crate::output::job::JobJson;
 use crate::output::time::{When, from_now, parse_when};
 use crate::output::{Failure, clean, hint, json_fault, print_json, print_styled, warn};
@@ -92,18 +95,38 @@ pub(crate) async fn run(args: Add, connection: &Connection) -> Result<(), Failur
     }
     let task = args.task.clone().unwrap_or_default();
     let payload = read_payload(args.payload.as_deref())?;
-    let utils = open(connection).await?;
-    warn_of_unknown(&utils, &[&task]).await;
-    let run_at = match args.run_at {
-        Some(when) => Some(when.on(&utils).await?),
-        None => None,
+    let settings = settings(connection)?;
+    let utils = open_with(&settings, connection)?;
+    // From here on: while a payload is read from a terminal, a signal ends the process by itself.
+    let mut interrupts = Interrupts::watch()?;
+    let prepare = async {
+        warn_of_unknown(&utils, &[&task]).await;
+        match args.run_at {
+            Some(when) => when.on(&utils).await.map(Some),
+            None => Ok(None),
+        }
     };
-    let job = utils.add_raw_job(task, payload, spec(&args, run_at)).await?;
+    let run_at = tokio::select! {
+        biased;
+        name = interrupts.requested() => return Err(Failure::interrupted(name, "no job was added")),
+        run_at = prepare => run_at?,
+    };
+    let job = single::NewJob { task, payload, spec: spec(&args, run_at) };
+    let job = single::add(&utils, &settings, job, &mut interrupts).await?;
+    let added = || format!("job {} was added", job.id());
     if args.json {
-        return print_json(&JobJson::of(&job, None)?);
+        print_json(&JobJson::of(&job, None)?)?;
+    } else {
+        let now = tokio::select! {
+            now = utils.read_clock() => now?,
+            name = interrupts.requested() => return Err(Failure::interrupted(name, &added())),
+        };
+        print_styled(&summary(&job, now));
     }
-    print_styled(&summary(&job, Utc::now()));
-    Ok(())
+    match interrupts.check().await {
+        Some(name) => Err(Failure::interrupted(name, &added())),
+        None => Ok(()),
+    }
 }
 
 fn spec(args: &Add, run_at: Option<DateTime<Utc>>) -> JobSpec {

@@ -1,6 +1,6 @@
 //! `atta cleanup`: deletes rows that are no longer needed.
 
-use atta::{CleanupTask, WorkerStatus};
+use atta::{CleanupCounts, CleanupTask, Error, WorkerStatus, WorkerUtils};
 use clap::Args as ClapArgs;
 
 use super::open::open;
@@ -55,15 +55,65 @@ pub(crate) async fn run(args: Cleanup, connection: &Connection) -> Result<(), Fa
         keep.extend(living.flat_map(|worker| worker.task_identifiers.unwrap_or_default()));
     }
     let keep: Vec<&str> = keep.iter().map(String::as_str).collect();
-    let deleted = utils.cleanup(&tasks, &keep).await?;
+    let deleted = clean_up(&utils, tasks, &keep).await?;
     if args.json {
         return print_json(&deleted);
     }
-    print_styled(&format!(
-        "deleted {}, {} and {}\n",
+    print_styled(&format!("deleted {}\n", counts(&deleted)));
+    Ok(())
+}
+
+/// Does the parts one by one, so that an error can report what was done before it.
+async fn clean_up(
+    utils: &WorkerUtils,
+    mut tasks: Vec<CleanupTask>,
+    keep: &[&str],
+) -> Result<CleanupCounts, Failure> {
+    tasks.sort_unstable();
+    tasks.dedup();
+    let mut deleted = CleanupCounts::default();
+    for task in tasks {
+        let more = utils.cleanup(&[task], keep).await.map_err(|error| stopped(error, &deleted))?;
+        deleted.jobs += more.jobs;
+        deleted.tasks += more.tasks;
+        deleted.queues += more.queues;
+    }
+    Ok(deleted)
+}
+
+/// `deleted` is what the earlier parts deleted.
+fn stopped(error: Error, deleted: &CleanupCounts) -> Failure {
+    let is_first = *deleted == CleanupCounts::default();
+    let state = match (error.may_have_happened(), is_first) {
+        (false, true) => "nothing was deleted".to_owned(),
+        (false, false) => {
+            format!("this part changed nothing; before it, {} were deleted", counts(deleted))
+        }
+        (true, true) => "this part may have been done: the reply was lost".to_owned(),
+        (true, false) => format!(
+            "this part may have been done: the reply was lost; before it, {} were deleted",
+            counts(deleted)
+        ),
+    };
+    let hint = match error.db_code() {
+        Some("55P03") => {
+            "an open transaction uses the table, for example one that adds jobs; when it has ended, the command can be \
+             repeated"
+                .to_owned()
+        }
+        _ => match error.hint() {
+            Some(hint) => format!("{hint}; then the command can be repeated"),
+            None => "the command can be repeated".to_owned(),
+        },
+    };
+    Failure::from(error).and(&state).with_hint(hint)
+}
+
+fn counts(deleted: &CleanupCounts) -> String {
+    format!(
+        "{}, {} and {}",
         count_of(deleted.jobs as usize, "job"),
         count_of(deleted.tasks as usize, "task"),
         count_of(deleted.queues as usize, "queue"),
-    ));
-    Ok(())
+    )
 }

@@ -54,9 +54,9 @@ struct Next {
     #[arg(value_name = "FILE", default_value = "crontab")]
     file: String,
 
-    /// Number of runs to show, for all items together
-    #[arg(short, default_value_t = 10, value_name = "N")]
-    n: usize,
+    /// Number of runs to show, for all items together: 1 to 10000
+    #[arg(short, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    n: u32,
 
     /// Start at this time (RFC 3339, or a duration from now: 5m, 2h, 1d) [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse_future)]
@@ -189,7 +189,7 @@ struct RunJson<'a> {
 fn next(args: &Next) -> Result<(), Failure> {
     let now = Utc::now();
     let items = read_items(&args.file)?;
-    let runs = upcoming(&items, args.from.unwrap_or(now), args.n);
+    let runs = upcoming(&items, args.from.unwrap_or(now), args.n as usize);
     if args.json {
         let run = |(at, item): &(DateTime<Utc>, usize)| RunJson {
             at: at.to_rfc3339_opts(SecondsFormat::Secs, true),

@@ -71,7 +71,7 @@ fn greeting(server: &Server, settings: &Settings) -> String {
     };
     format!(
         "PostgreSQL {state}, with its data in .atta{schema}. Connect to it with\n\n  {}\n\n\
-         Other commands of atta that run in this folder connect to it by default. Press Ctrl-C to stop.\n",
+         Other commands of atta that run in this folder connect to it by default.\nPress Ctrl-C to stop.\n",
         server.url
     )
 }

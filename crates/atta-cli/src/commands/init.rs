@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Init) -> Result<(), Failure> {
         "\nNext:\n\n{change_folder}\
          \x20 atta dev                              # a worker, with its own PostgreSQL\n\
          \x20 atta add hello '{{\"name\": \"Bobby\"}}'    # in another terminal, in this folder\n\n\
-         A task is a file in tasks/, in any language: change one, and the worker reloads it.\n"
+         A task is a file in tasks/, in any language. The worker reloads it when you\nsave it.\n"
     ));
     print(&report);
     Ok(())

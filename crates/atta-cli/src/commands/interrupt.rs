@@ -1,7 +1,7 @@
-//! Signals for commands that work in batches.
+//! Signals for commands that change jobs, so that they can report what was done.
 //!
-//! After the first signal the current batch is finished, so that the command can report exactly what was done. A second
-//! signal ends the command at once.
+//! A command that works in batches finishes its current batch after the first signal. A second signal ends the command
+//! at once.
 
 use std::future::Future;
 use std::pin::pin;
@@ -43,7 +43,21 @@ impl Interrupts {
     pub(super) async fn requested(&mut self) -> &'static str {
         match self.first {
             Some((name, _)) => name,
-            None => self.next().await,
+            None => {
+                let name = self.next().await;
+                self.first = Some((name, Instant::now()));
+                name
+            }
+        }
+    }
+
+    /// Waits for a second signal, which is not a repetition of the first. Cancel safe.
+    pub(super) async fn repeated(&mut self) {
+        loop {
+            self.next().await;
+            if self.first.is_none_or(|(_, at)| at.elapsed() > REPETITION) {
+                return;
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! `atta jobs`: lists a page of jobs.
 
 use atta::{Job, JobFilter, JobState, WorkerUtils};
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use clap::Args as ClapArgs;
 use serde_json::json;
 
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: Jobs, connection: &Connection) -> Result<(), Failu
         return print_json(&jobs?);
     }
     let watch = args.watch;
-    watch.run(async || show(page(&args, &utils).await?)).await
+    watch.run(async || Ok(show(page(&args, &utils).await?, utils.read_clock().await?))).await
 }
 
 async fn count(args: &Jobs, utils: &WorkerUtils) -> Result<(), Failure> {
@@ -73,13 +73,14 @@ async fn count(args: &Jobs, utils: &WorkerUtils) -> Result<(), Failure> {
     args.watch.run(async || Ok(format!("{}\n", count().await?))).await
 }
 
-fn show((jobs, has_more): (Vec<(Job, JobState)>, bool)) -> Result<String, Failure> {
+/// `now` is the database's time.
+fn show((jobs, has_more): (Vec<(Job, JobState)>, bool), now: DateTime<Utc>) -> String {
     match jobs.last() {
         None => note("no jobs"),
         Some((last, _)) if has_more => note(&format!("there are more; for the next: --after {}", last.id())),
         Some(_) => {}
     }
-    Ok(if jobs.is_empty() { String::new() } else { table(&jobs, Utc::now()) })
+    if jobs.is_empty() { String::new() } else { table(&jobs, now) }
 }
 
 /// A page of jobs, and whether there is another page.

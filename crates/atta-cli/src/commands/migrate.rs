@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use crate::args::Migrate;
 use crate::connect::connect;
 use crate::output::ask::confirm;
-use crate::output::{Failure, print, warn};
+use crate::output::{Failure, hint, print, warn};
 
 pub(crate) async fn run(args: Migrate) -> Result<(), Failure> {
     let schema = Schema::new(args.connection.schema.as_str())?;
@@ -26,17 +26,37 @@ pub(crate) async fn run(args: Migrate) -> Result<(), Failure> {
         print(&atta::plan_migration(&client, &schema).await?.to_string());
         return Ok(());
     }
-    warn_of_what_stops(&client, &schema, args.yes).await?;
+    // Problems with the schema are reported by the migration itself, with the missing privilege.
+    if let Ok(plan) = atta::plan_migration(&client, &schema).await
+        && !plan.is_empty()
+    {
+        warn_of_owner(&client, &schema).await;
+        warn_of_what_stops(&plan, &schema, args.yes)?;
+    }
     let plan = atta::migrate(&mut client, &schema).await?;
     print(&summary(&plan, &schema));
     Ok(())
 }
 
+/// Warns if another role owns the schema: then its owner can't use the tables that this role creates.
+async fn warn_of_owner(client: &Client, schema: &Schema) {
+    let sql = include_str!("../../sql/read_schema_owner.sql");
+    // If this query fails, the migration fails for the same reason.
+    let Ok(Some(row)) = client.query_opt(sql, &[&schema.name()]).await else { return };
+    let (owner, role): (String, String) = (row.get("owner"), row.get("role"));
+    if owner == role {
+        return;
+    }
+    let name = schema.quoted();
+    warn(&format!(
+        "schema {name} belongs to role {owner:?}, and what this command creates in it will belong to role {role:?}"
+    ));
+    hint(&format!("if the owner of the schema should own its tables too, connect as role {owner:?}"));
+}
+
 /// Warns which releases of graphile-worker stop working. On a terminal, asks whether to go on; without one, running the
 /// command counts as consent.
-async fn warn_of_what_stops(client: &Client, schema: &Schema, yes: bool) -> Result<(), Failure> {
-    // Problems with the schema are reported by the migration itself, with the missing privilege.
-    let Ok(plan) = atta::plan_migration(client, schema).await else { return Ok(()) };
+fn warn_of_what_stops(plan: &MigrationPlan, schema: &Schema, yes: bool) -> Result<(), Failure> {
     let (Some(from), Some(stops)) = (plan.from_revision(), plan.stops_working()) else { return Ok(()) };
     let (name, to) = (schema.quoted(), atta::GRAPHILE_REVISION);
     warn(&format!("schema {name} will be migrated from revision {from} of Graphile Worker to {to}: {stops}"));

@@ -1,7 +1,7 @@
 //! `atta queues`: lists queues, the workers that have locked them, and their jobs.
 
 use anstyle::AnsiColor;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use clap::Args as ClapArgs;
 
 use super::open::open;
@@ -49,10 +49,11 @@ pub(crate) async fn run(args: Queues, connection: &Connection) -> Result<(), Fai
     if args.json {
         return print_json(&list().await?);
     }
-    args.watch.run(async || Ok(show(&list().await?, args.limit))).await
+    args.watch.run(async || Ok(show(&list().await?, args.limit, utils.read_clock().await?))).await
 }
 
-fn show(queues: &[atta::QueueSummary], limit: u32) -> String {
+/// `now` is the database's time.
+fn show(queues: &[atta::QueueSummary], limit: u32, now: DateTime<Utc>) -> String {
     let Some(last) = queues.last() else {
         note("no queues");
         return String::new();
@@ -60,7 +61,6 @@ fn show(queues: &[atta::QueueSummary], limit: u32) -> String {
     if queues.len() == limit as usize {
         note(&format!("there may be more; for the next: --after {:?}", last.queue_name));
     }
-    let now = Utc::now();
     let mut table = Table::new(&COLUMNS);
     for queue in queues {
         let mut row = vec![Cell::text(&queue.queue_name)];

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use atta::{ConnectionSettings, Schema, WorkerUtils};
+use atta_tasks::TasksFolder;
 
 use crate::args::{Connection, Run};
 use crate::connect;
@@ -19,7 +20,6 @@ use crate::logging;
 use crate::output::Failure;
 use crate::output::exit::Exit;
 use crate::settings::Settings;
-use crate::tasks::TasksFolder;
 use crate::watch::Watch;
 use generations::{Generations, Mode, tasks_settings};
 pub(crate) use signals::Signals;

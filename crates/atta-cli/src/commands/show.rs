@@ -1,7 +1,6 @@
 //! `atta show`: one job with all its fields.
 
 use atta::JobFilter;
-use chrono::Utc;
 use clap::{ArgGroup, Args as ClapArgs};
 
 use super::open::open;
@@ -39,6 +38,6 @@ pub(crate) async fn run(args: Show, connection: &Connection) -> Result<(), Failu
     if args.json {
         return print_json(&JobJson::of(&job, Some(state))?);
     }
-    print_styled(&in_full(&job, state, Utc::now()));
+    print_styled(&in_full(&job, state, utils.read_clock().await?));
     Ok(())
 }

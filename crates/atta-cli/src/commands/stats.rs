@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use atta::{JobCounters, JobCounts, Stats as Numbers, WorkerUtils};
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
@@ -96,7 +96,7 @@ pub(crate) async fn run(args: Stats, connection: &Connection) -> Result<(), Fail
     args.watch
         .run(async || {
             let rates = rates(&utils, &mut before).await?;
-            Ok(show(&utils.read_stats(args.top).await?, rates))
+            Ok(show(&utils.read_stats(args.top).await?, rates, utils.read_clock().await?))
         })
         .await
 }
@@ -135,11 +135,12 @@ fn to_json(stats: &Numbers, rates: Option<Rates>) -> StatsJson<'_> {
     }
 }
 
-fn show(stats: &Numbers, rates: Option<Rates>) -> String {
+/// `now` is the database's time.
+fn show(stats: &Numbers, rates: Option<Rates>, now: DateTime<Utc>) -> String {
     let mut parts = vec![table("", [("all jobs", &stats.jobs)].into_iter())];
     let mut about = String::new();
     if let Some(due) = stats.oldest_due_at {
-        about.push_str(&format!("oldest due: {}\n", time::from_now(due, Utc::now())));
+        about.push_str(&format!("oldest due: {}\n", time::from_now(due, now)));
     }
     if let Some(rates) = rates {
         let Rates { seconds, added_per_second, finished_per_second } = rates;

@@ -1,7 +1,7 @@
 //! `atta tasks`: lists tasks, how many workers know each, and their jobs.
 
 use anstyle::AnsiColor;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use clap::Args as ClapArgs;
 
 use super::open::open;
@@ -50,10 +50,11 @@ pub(crate) async fn run(args: Tasks, connection: &Connection) -> Result<(), Fail
     if args.json {
         return print_json(&list().await?);
     }
-    args.watch.run(async || Ok(show(&list().await?, args.limit))).await
+    args.watch.run(async || Ok(show(&list().await?, args.limit, utils.read_clock().await?))).await
 }
 
-fn show(tasks: &[atta::TaskSummary], limit: u32) -> String {
+/// `now` is the database's time.
+fn show(tasks: &[atta::TaskSummary], limit: u32, now: DateTime<Utc>) -> String {
     let Some(last) = tasks.last() else {
         note("no tasks");
         return String::new();
@@ -61,7 +62,6 @@ fn show(tasks: &[atta::TaskSummary], limit: u32) -> String {
     if tasks.len() == limit as usize {
         note(&format!("there may be more; for the next: --after {:?}", last.task_identifier));
     }
-    let now = Utc::now();
     let mut table = Table::new(&COLUMNS);
     for task in tasks {
         let workers = Cell::number(task.workers);

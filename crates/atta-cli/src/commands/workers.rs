@@ -2,7 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 use atta::{WorkerStatus, WorkerSummary};
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
@@ -55,15 +55,15 @@ pub(crate) async fn run(args: Workers, connection: &Connection) -> Result<(), Fa
         let json = |worker| WorkerJson { status: WorkerSummary::status(worker), worker };
         return print_json(&workers.iter().map(json).collect::<Vec<_>>());
     }
-    args.watch.run(async || Ok(show(&utils.list_workers().await?))).await
+    args.watch.run(async || Ok(show(&utils.list_workers().await?, utils.read_clock().await?))).await
 }
 
-fn show(workers: &[WorkerSummary]) -> String {
+/// `now` is the database's time, as those of the workers are.
+fn show(workers: &[WorkerSummary], now: DateTime<Utc>) -> String {
     if workers.is_empty() {
         note("no workers");
         return String::new();
     }
-    let now = Utc::now();
     let mut table = Table::new(&COLUMNS);
     for worker in workers {
         let (status, style) = match worker.status() {
@@ -71,7 +71,7 @@ fn show(workers: &[WorkerSummary]) -> String {
             WorkerStatus::Stale => ("stale", AnsiColor::Red.on_default()),
             _ => ("foreign", Style::new()),
         };
-        let ago = |at: Option<chrono::DateTime<Utc>>| Cell::maybe(at.map(|at| time::from_now(at, now)));
+        let ago = |at: Option<DateTime<Utc>>| Cell::maybe(at.map(|at| time::from_now(at, now)));
         table.row(vec![
             Cell::text(&worker.id),
             Cell::text(status).styled(style),

@@ -27,7 +27,7 @@ const START_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Server {
     guard: Guard,
     pub(crate) url: String,
-    /// Somebody else had started it.
+    /// Whether another process had already started it.
     pub(crate) is_joined: bool,
 }
 

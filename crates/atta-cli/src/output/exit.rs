@@ -20,7 +20,8 @@ impl Exit {
     /// loaded, or a missing confirmation.
     pub(crate) const ERROR: u8 = 2;
 
-    /// SIGINT or SIGTERM ended a command that works in batches. It finished its current batch, and reported how many jobs
-    /// it had changed and how to continue.
+    /// SIGINT or SIGTERM ended a command that changes jobs. `atta add` cancelled its statement, and reported whether the
+    /// job was added. A command that works in batches finished its current batch, and reported how many jobs it had
+    /// changed and how to continue.
     pub(crate) const INTERRUPTED: u8 = 130;
 }

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caret_is_under_what_is_wrong() {
+    fn the_caret_points_at_the_error() {
         assert_eq!(
             described("{\"é\": nope}"),
             "line 1, column 8: expected ident\n  {\"é\": nope}\n         ^"

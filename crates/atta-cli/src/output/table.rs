@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_control_a_terminal_is_not_passed_on() {
+    fn control_characters_are_not_printed() {
         assert_eq!(Cell::text("a\u{1b}[2Jb").text, "a [2Jb");
     }
 }

@@ -4,12 +4,10 @@ use atta::WorkerUtils;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::Failure;
-
-/// The units that users may enter, in seconds.
-const UNITS: [(&str, i64); 5] = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
+use crate::settings::parse_duration;
 
 /// The longest time span that is accepted, counted from 1970: PostgreSQL would accept no more.
-const LONGEST: i64 = 10_000 * 366 * 86_400;
+const LONGEST: TimeDelta = TimeDelta::days(10_000 * 366);
 
 /// How far away a time is from `now`.
 pub(crate) fn from_now(time: DateTime<Utc>, now: DateTime<Utc>) -> String {
@@ -74,7 +72,7 @@ impl When {
 pub(crate) fn parse_when(text: &str) -> Result<When, String> {
     match (text, parse_span(text)) {
         ("now", _) => Ok(When::In(TimeDelta::zero())),
-        (_, Some(seconds)) => Ok(When::In(TimeDelta::seconds(seconds))),
+        (_, Some(span)) => Ok(When::In(span)),
         (_, None) => parse(text, DateTime::<Utc>::MIN_UTC, 1).map(When::At),
     }
 }
@@ -90,7 +88,7 @@ pub(crate) fn parse_ago(text: &str) -> Result<When, String> {
 /// Reads how long ago, and no time.
 pub(crate) fn parse_span_ago(text: &str) -> Result<When, String> {
     match parse_span(text) {
-        Some(seconds) => Ok(When::In(TimeDelta::seconds(-seconds))),
+        Some(span) => Ok(When::In(-span)),
         None => Err("expected a duration: 30s, 5m, 2h, 1d, 1w, 1h30m".to_owned()),
     }
 }
@@ -105,14 +103,12 @@ pub(crate) fn parse_past(text: &str) -> Result<DateTime<Utc>, String> {
     parse(text, Utc::now(), -1)
 }
 
-fn parse(text: &str, now: DateTime<Utc>, direction: i64) -> Result<DateTime<Utc>, String> {
+fn parse(text: &str, now: DateTime<Utc>, direction: i32) -> Result<DateTime<Utc>, String> {
     if text == "now" {
         return Ok(now);
     }
-    if let Some(seconds) = parse_span(text) {
-        return now
-            .checked_add_signed(TimeDelta::seconds(seconds * direction))
-            .ok_or_else(|| "is too far away".to_owned());
+    if let Some(span) = parse_span(text) {
+        return now.checked_add_signed(span * direction).ok_or_else(|| "is too far away".to_owned());
     }
     match DateTime::parse_from_rfc3339(text) {
         Ok(time) => Ok(time.to_utc()),
@@ -124,20 +120,13 @@ fn parse(text: &str, now: DateTime<Utc>, direction: i64) -> Result<DateTime<Utc>
     }
 }
 
-/// The seconds of a time span such as `1h30m`.
-fn parse_span(text: &str) -> Option<i64> {
-    let mut rest = text;
-    let mut seconds: i64 = 0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
-        let number: i64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let (_, unit) = UNITS.into_iter().find(|(name, _)| *name == &rest[..letters])?;
-        seconds = seconds.checked_add(number.checked_mul(unit)?)?;
-        rest = &rest[letters..];
+/// A time span such as `1h30m`, as in settings, but in one word.
+fn parse_span(text: &str) -> Option<TimeDelta> {
+    if text.contains(char::is_whitespace) {
+        return None;
     }
-    (!text.is_empty() && seconds <= LONGEST).then_some(seconds)
+    let span = TimeDelta::from_std(parse_duration(text)?).ok()?;
+    (span <= LONGEST).then_some(span)
 }
 
 #[cfg(test)]
@@ -149,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_said_in_one_unit() {
+    fn durations_are_printed_in_one_unit() {
         let now = at("2026-05-01T08:00:00Z");
         for (seconds, said) in [
             (0, "now"),
@@ -189,6 +178,7 @@ mod tests {
         let now = at("2026-05-01T08:00:00Z");
         assert_eq!(parse("1h30m", now, 1), Ok(at("2026-05-01T09:30:00Z")));
         assert_eq!(parse("1w", now, -1), Ok(at("2026-04-24T08:00:00Z")));
+        assert_eq!(parse("1m1h30s1d0s", now, 1), Ok(at("2026-05-02T09:01:30Z")));
         assert_eq!(parse("2026-05-01T10:00:00+02:00", now, 1), Ok(now));
         for wrong in ["", "5", "m", "5 m", "5x", "-5m", "2026-05-01", "99999999999999999999d", "9999999999d"]
         {

@@ -21,6 +21,15 @@ const CENTURY: u64 = 36_525 * 86_400_000;
 
 const EXPECTED: &str = "expected a duration such as 500ms, 2s, 5m, 4h or 1h30m, or milliseconds";
 
+/// Reads a duration with units.
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    // humantime reads M as months, which nobody means by it here.
+    if text.len() > LONGEST_TEXT || text.contains(char::is_uppercase) {
+        return None;
+    }
+    humantime::parse_duration(text).ok()
+}
+
 impl FromStr for Span {
     type Err = &'static str;
 
@@ -29,11 +38,7 @@ impl FromStr for Span {
         if let Ok(milliseconds) = text.parse() {
             return Ok(Span(Duration::from_millis(milliseconds)));
         }
-        // humantime reads M as months, which nobody means by it here.
-        if text.len() > LONGEST_TEXT || text.contains(char::is_uppercase) {
-            return Err(EXPECTED);
-        }
-        let duration = humantime::parse_duration(text).map_err(|_| EXPECTED)?;
+        let duration = parse_duration(text).ok_or(EXPECTED)?;
         let milliseconds = u64::try_from(duration.as_millis()).map_err(|_| EXPECTED)?;
         // A fraction of a millisecond would not be in force, but shown as if it were.
         if Duration::from_millis(milliseconds) == duration { Ok(Span(duration)) } else { Err(EXPECTED) }

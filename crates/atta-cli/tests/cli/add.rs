@@ -235,7 +235,50 @@ fn many_lines(count: usize) -> String {
 const COUNT: &str = "select count(*) from graphile_worker._private_jobs";
 
 #[tokio::test]
-async fn an_interrupted_bulk_add_says_what_was_added_and_goes_on_from_there() {
+async fn a_bulk_add_that_ends_without_the_reply_does_not_say_that_it_can_be_repeated() {
+    let place = Place::new().await;
+    let (file, url) = (TextFile::new("twice.jsonl", &many_lines(3)), place.db.url());
+    place
+        .client
+        .batch_execute("begin; lock table graphile_worker._private_jobs in exclusive mode")
+        .await
+        .unwrap();
+    let mut running = Interrupted::start(&["add", "--bulk", file.path(), "-c", &url]);
+    let observer = place.db.client().await;
+    let waits =
+        "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    let is_waiting = || async { observer.query_opt(waits, &[]).await.unwrap().map(drop) };
+    testkit::wait_for("the add to wait for the lock", is_waiting).await;
+    // A signal that follows quickly counts as a repetition of the first, so more than two are sent.
+    while !running.has_ended() {
+        running.send("INT");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let run = running.end().await;
+    assert_eq!(run.code, 130, "{}", run.err);
+    assert!(
+        run.err.contains("no job was added\nlines 1 to 3 may have been added, or will be"),
+        "{}",
+        run.err
+    );
+    assert!(run.err.contains("check with atta jobs --newest"), "{}", run.err);
+    assert!(run.err.contains("--from-line 1, or: ") && run.err.contains("--from-line 4"), "{}", run.err);
+}
+
+/// The command still connects: the server accepts the connection and does not answer.
+#[tokio::test]
+async fn a_bulk_add_that_is_interrupted_before_its_first_batch_says_so() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("postgres://nobody@{}/none", server.local_addr().unwrap());
+    let file = TextFile::new("early.jsonl", &many_lines(3));
+    let running = Interrupted::start(&["add", "--bulk", file.path(), "-c", &url]);
+    let _connection = server.accept().await.unwrap();
+    let run = running.signal("INT").await;
+    assert_eq!((run.code, run.err.as_str()), (130, "error: interrupted by SIGINT: no job was added\n"));
+}
+
+#[tokio::test]
+async fn an_interrupted_bulk_add_reports_what_was_added_and_can_be_continued() {
     let place = Place::new().await;
     let lines = many_lines(7_000);
     let url = place.db.url();
@@ -304,4 +347,87 @@ async fn lines_whose_commit_has_no_reply_may_have_been_added() {
         run.err
     );
     assert!(run.err.contains("--from-line 1 or --from-line 101"), "{}", run.err);
+}
+
+/// A statement that waits for a lock.
+const WAITING: &str =
+    "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+
+#[tokio::test]
+async fn an_interrupted_add_is_cancelled_on_the_server() {
+    let place = Place::new().await;
+    let lock = "begin; lock table graphile_worker._private_jobs in exclusive mode";
+    place.client.batch_execute(lock).await.unwrap();
+    let url = place.db.url();
+    let observer = place.db.client().await;
+    for signal in ["INT", "TERM"] {
+        let running = Interrupted::start(&["add", "t", "-c", &url]);
+        let is_waiting = || async { observer.query_opt(WAITING, &[]).await.unwrap().map(drop) };
+        testkit::wait_for("the add to wait for the lock", is_waiting).await;
+        let run = running.signal(signal).await;
+        assert_eq!((run.code, run.out.as_str()), (130, ""), "{}", run.err);
+        let told = format!("error: interrupted by SIG{signal}: no job was added\n");
+        assert!(run.err.ends_with(&told), "{}", run.err);
+        assert!(observer.query_opt(WAITING, &[]).await.unwrap().is_none(), "the statement has ended");
+    }
+    place.client.batch_execute("rollback").await.unwrap();
+    assert_eq!(place.value(COUNT).await, "0");
+}
+
+/// The command still connects: the server accepts the connection and does not answer.
+#[tokio::test]
+async fn an_add_that_is_interrupted_before_it_is_sent_reports_that_nothing_was_added() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("postgres://nobody@{}/none", server.local_addr().unwrap());
+    let running = Interrupted::start(&["add", "t", "-c", &url]);
+    let _connection = server.accept().await.unwrap();
+    let run = running.signal("TERM").await;
+    assert_eq!((run.code, run.err.as_str()), (130, "error: interrupted by SIGTERM: no job was added\n"));
+}
+
+/// An add that waits for a lock, with a proxy before the server.
+async fn waiting_add(place: &Place) -> (testkit::Proxy, Interrupted) {
+    let (proxy, url) = testkit::Proxy::before(&place.db.url());
+    let lock = "begin; lock table graphile_worker._private_jobs in exclusive mode";
+    place.client.batch_execute(lock).await.expect("the table is locked");
+    let running = Interrupted::start(&["add", "t", "-c", &url]);
+    let observer = place.db.client().await;
+    let is_waiting =
+        || async { observer.query_opt(WAITING, &[]).await.expect("the activity is read").map(drop) };
+    testkit::wait_for("the add to wait for the lock", is_waiting).await;
+    (proxy, running)
+}
+
+#[tokio::test]
+async fn an_interrupted_add_without_an_answer_may_have_been_added() {
+    let place = Place::new().await;
+    let (proxy, running) = waiting_add(&place).await;
+    proxy.mute_all();
+    let run = running.signal("INT").await;
+    assert_eq!((run.code, run.out.as_str()), (130, ""), "{}", run.err);
+    assert!(run.err.contains("error: interrupted by SIGINT: the job may have been added"), "{}", run.err);
+    assert!(run.err.contains("\nhint: check with atta jobs --newest"), "{}", run.err);
+}
+
+#[tokio::test]
+async fn an_add_whose_connection_was_lost_may_have_been_added() {
+    let place = Place::new().await;
+    let (proxy, running) = waiting_add(&place).await;
+    proxy.cut_all();
+    let run = running.end().await;
+    assert_eq!((run.code, run.out.as_str()), (2, ""), "{}", run.err);
+    assert!(run.err.contains("\nthe job may have been added: the reply was lost\n"), "{}", run.err);
+    assert!(run.err.contains("\nhint: check with atta jobs --newest"), "{}", run.err);
+}
+
+/// Reading this number of lines takes several seconds.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_bulk_add_that_is_interrupted_while_it_checks_its_file_says_so() {
+    let file = TextFile::new("checked.jsonl", &"\n".repeat(50_000_000));
+    let running =
+        Interrupted::start(&["add", "--bulk", file.path(), "-c", "postgres://nobody@127.0.0.1:1/none"]);
+    running.handles_sigterm().await;
+    let run = running.signal("TERM").await;
+    assert_eq!((run.code, run.err.as_str()), (130, "error: interrupted by SIGTERM: no job was added\n"));
 }

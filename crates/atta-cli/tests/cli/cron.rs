@@ -136,3 +136,25 @@ async fn known_items_are_listed_with_the_next_run_of_a_crontab() {
         run.out
     );
 }
+
+/// More runs than anybody reads would use up the memory.
+#[test]
+fn the_number_of_runs_has_limits() {
+    for number in ["0", "10001", "1000000000000", "-1"] {
+        let run = run_with_input(&["cron", "next", "-", &format!("-n={number}")], CRONTAB);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{number}");
+        assert!(run.err.starts_with("error: ") && run.err.contains("1..=10000"), "{number}: {}", run.err);
+    }
+    let run =
+        run_with_input(&["cron", "next", "-", "-n=10000", "--json"], "0 0 29 2 * rare\n* * * * * often\n");
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    assert_eq!(serde_json::from_str::<Vec<Value>>(&run.out).unwrap().len(), 10_000);
+}
+
+/// As in graphile-worker: JSON has no such numbers, and JavaScript writes them as null.
+#[test]
+fn numbers_that_json_lacks_are_valid() {
+    let crontab = "0 4 * * * report {a: NaN, b: Infinity, c: -Infinity, d: 1e999, e: 0x1F}\n";
+    let run = run_with_input(&["cron", "check", "-", "--strict"], crontab);
+    assert_eq!((run.code, run.out.as_str()), (0, "- is valid: 1 item\n"), "{}", run.err);
+}

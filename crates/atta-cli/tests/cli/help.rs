@@ -50,7 +50,7 @@ const COMMANDS: [&[&str]; 13] = [
 ];
 
 #[test]
-fn help_pages_are_as_they_were() {
+fn help_pages_match_the_stored_ones() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/help");
     for page in PAGES {
         let mut words: Vec<&str> = page.split(' ').collect();

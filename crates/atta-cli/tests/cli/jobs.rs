@@ -38,7 +38,7 @@ async fn jobs_are_listed_as_a_table_without_colours_or_cuts() {
 }
 
 #[tokio::test]
-async fn filters_find_what_they_say() {
+async fn each_filter_selects_the_matching_jobs() {
     let place = Place::with_jobs().await;
     for (words, found) in [
         (vec!["--state", "ready"], vec![1]),
@@ -121,7 +121,7 @@ async fn a_job_as_json_has_the_names_of_its_columns() {
 }
 
 #[tokio::test]
-async fn a_page_says_how_to_get_the_next_and_an_empty_one_that_there_is_nothing() {
+async fn a_page_names_the_option_for_the_next_one_and_an_empty_list_prints_no_jobs() {
     let place = Place::with_jobs().await;
     let first = place.atta(&["jobs", "--limit", "4"]);
     assert_eq!((first.code, first.out.lines().count()), (0, 5));
@@ -152,7 +152,7 @@ async fn a_job_is_shown_in_full() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_not_there_is_told_with_exit_code_1() {
+async fn a_missing_job_is_reported_with_exit_code_1() {
     let place = Place::new().await;
     let run = place.atta(&["show", "7"]);
     assert_eq!((run.code, run.out.as_str()), (1, ""));
@@ -163,7 +163,7 @@ async fn a_job_that_is_not_there_is_told_with_exit_code_1() {
 }
 
 #[tokio::test]
-async fn watching_shows_it_again_and_ends_quietly_when_nobody_reads_any_more() {
+async fn watching_repeats_the_list_and_ends_quietly_when_the_pipe_is_closed() {
     let place = Place::with_jobs().await;
     let url = place.db.url();
     let mut child = command(&["jobs", "--watch=0.1", "-c", &url])

@@ -202,7 +202,7 @@ async fn blocked_retry(place: &Place, blocker: &tokio_postgres::Transaction<'_>)
 }
 
 #[tokio::test]
-async fn an_interrupted_retry_finishes_its_batch_and_says_how_far_it_came() {
+async fn an_interrupted_retry_finishes_its_batch_and_reports_its_progress() {
     let place = Place::new().await;
     place.client.batch_execute(FAILED).await.unwrap();
     let mut blocker = place.db.client().await;

@@ -71,3 +71,23 @@ async fn a_missing_privilege_is_named_with_the_statement_that_grants_it() {
     assert!(denied.err.contains("hint: ") && denied.err.contains(&hint), "{}", denied.err);
     client.batch_execute(&format!("drop role {role}")).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_schema_of_another_role_is_migrated_with_a_warning_that_names_both_roles() {
+    let db = Database::empty().await;
+    let client = db.client().await;
+    let role = format!("owner_of_{}", db.name());
+    let create = format!("create role {role}; create schema graphile_worker authorization {role}");
+    client.batch_execute(&create).await.unwrap();
+    let warned = atta(&["migrate", "-c", &db.url()]);
+    assert_eq!(warned.code, 0, "{}", warned.err);
+    let warning = format!(
+        "warning: schema \"graphile_worker\" belongs to role \"{role}\", and what this command creates in it will belong to role \"postgres\"\n"
+    );
+    assert!(warned.err.starts_with(&warning) && warned.err.contains("hint: "), "{}", warned.err);
+    let again = atta(&["migrate", "-c", &db.url()]);
+    assert_eq!((again.code, again.err.as_str()), (0, ""), "nothing is created");
+    client.batch_execute(&format!("drop schema graphile_worker cascade; drop role {role}")).await.unwrap();
+    let own = atta(&["migrate", "-c", &db.url()]);
+    assert_eq!((own.code, own.err.as_str()), (0, ""));
+}

@@ -70,3 +70,64 @@ async fn numbers_and_times_beyond_every_limit_are_refused_in_words() {
         assert!(!run.err.contains("panicked"), "{words:?}: {}", run.err);
     }
 }
+
+/// Rows whose text is not valid in the encoding of the database, beside rows whose text is.
+const BAD_TEXT: &str = r#"
+    create function pg_temp.bad() returns text language sql
+      as $$ select convert_from('\x628161ff'::bytea, getdatabaseencoding()) $$;
+    select id from graphile_worker.add_job('good', queue_name := 'good');
+    select id from graphile_worker.add_job(
+        'name ' || pg_temp.bad(), queue_name := 'queue ' || pg_temp.bad(), job_key := 'key ' || pg_temp.bad(),
+        payload := json_build_object('text', pg_temp.bad()), flags := array[pg_temp.bad()]
+    );
+    update graphile_worker._private_jobs set last_error = pg_temp.bad(), attempts = 1 where id = 2;
+    update graphile_worker._private_jobs set locked_by = pg_temp.bad(), locked_at = now() where id = 2;
+    insert into graphile_worker._private_known_crontabs values (pg_temp.bad(), now(), null);
+    select graphile_worker.add_job('good', payload := json_build_object('text', 'é'), job_key := 'é');
+"#;
+
+/// Every command that reads shows the rows whose text is not valid, with replacement characters, and the other rows.
+async fn bad_text_is_replaced(encoding: &str) {
+    let place = Place::encoded(encoding).await;
+    place.client.batch_execute(BAD_TEXT).await.expect("the database takes them");
+    for (words, good) in [
+        (&["jobs"][..], "good"),
+        (&["jobs", "--newest"], "good"),
+        (&["jobs", "--state", "running"], ""),
+        (&["show", "2"], ""),
+        (&["queues"], "good"),
+        (&["tasks"], "good"),
+        (&["workers"], ""),
+        (&["stats"], "good"),
+        (&["cron", "list"], ""),
+    ] {
+        for run in [place.atta(words), place.atta(&[words, &["--json"]].concat())] {
+            assert_eq!((run.code, run.err.as_str()), (0, ""), "{encoding}, {words:?}: {}", run.out);
+            assert!(
+                run.out.contains("b\u{fffd}a\u{fffd}") && run.out.contains(good),
+                "{words:?}: {}",
+                run.out
+            );
+        }
+        let json = place.atta(&[words, &["--json"]].concat());
+        serde_json::from_str::<&RawValue>(&json.out).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+    }
+    let jobs = place.json(&["jobs", "--json"]);
+    let (texts, ids) = (|n: usize| &jobs[n]["payload"]["text"], |n: usize| &jobs[n]["id"]);
+    assert_eq!((ids(0), ids(1), ids(2)), (&1.into(), &2.into(), &3.into()));
+    assert_eq!((texts(1).as_str(), texts(2).as_str()), (Some("b\u{fffd}a\u{fffd}"), Some("é")), "{encoding}");
+    let found = place.json(&["show", "--key", "é", "--json"]);
+    assert_eq!(found["id"], 3, "{encoding}");
+    let changed = place.atta(&["unlock", "2", "--yes"]);
+    assert_eq!(changed.code, 0, "{encoding}: {}", changed.err);
+}
+
+#[tokio::test]
+async fn text_that_is_not_valid_utf8_hides_no_other_row() {
+    bad_text_is_replaced("SQL_ASCII").await;
+}
+
+#[tokio::test]
+async fn text_without_an_equivalent_in_utf8_hides_no_other_row() {
+    bad_text_is_replaced("WIN1252").await;
+}

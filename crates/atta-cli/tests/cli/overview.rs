@@ -13,7 +13,7 @@ fn rows(table: &str) -> Vec<Vec<&str>> {
 }
 
 #[tokio::test]
-async fn queues_say_who_has_them_and_what_is_in_them() {
+async fn queues_are_listed_with_their_workers_and_the_numbers_of_their_jobs() {
     let place = Place::with_jobs().await;
     place.client.batch_execute("select graphile_worker.add_job('t', queue_name := 'another')").await.unwrap();
     let run = place.atta(&["queues"]);
@@ -33,7 +33,7 @@ async fn queues_say_who_has_them_and_what_is_in_them() {
 }
 
 #[tokio::test]
-async fn tasks_say_who_knows_them_and_how_their_jobs_stand() {
+async fn tasks_are_listed_with_their_workers_and_the_numbers_of_their_jobs() {
     let place = Place::with_jobs().await;
     place.client.batch_execute(WORKERS).await.unwrap();
     let tasks = place.json(&["tasks", "--json"]);
@@ -80,6 +80,8 @@ async fn workers_are_ours_and_whoever_holds_a_lock() {
 async fn stats_count_by_state_task_and_queue() {
     let place = Place::with_jobs().await;
     let stats = place.json(&["stats", "--json"]);
+    let totals_alone = place.json(&["stats", "--top", "0", "--json"]);
+    assert_eq!((&totals_alone["jobs"], &totals_alone["tasks"]), (&stats["jobs"], &serde_json::json!([])));
     let each = json!({ "ready": 1, "waiting": 1, "scheduled": 1, "retrying": 1, "running": 1, "failed": 1, "total": 6 });
     assert_eq!(stats["jobs"], each);
     let tasks: Vec<&Value> =
@@ -101,7 +103,7 @@ async fn stats_count_by_state_task_and_queue() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_due_no_time_is_told() {
+async fn without_due_jobs_no_due_time_is_printed() {
     let place = Place::new().await;
     let later = "select graphile_worker.add_job('t', queue_name := 'q', run_at := now() + interval '1 day');
       insert into graphile_worker._private_job_queues (queue_name) values ('empty')";
@@ -117,7 +119,7 @@ async fn where_nothing_is_due_no_time_is_told() {
 }
 
 #[tokio::test]
-async fn a_clean_up_says_what_it_deleted_and_asks_before_it_deletes_jobs() {
+async fn a_clean_up_reports_what_it_deleted_and_asks_before_it_deletes_jobs() {
     let place = Place::with_jobs().await;
     place.client.batch_execute(WORKERS).await.unwrap();
     let more =
@@ -139,4 +141,27 @@ async fn a_clean_up_says_what_it_deleted_and_asks_before_it_deletes_jobs() {
     let wrong = place.atta(&["cleanup", "EVERYTHING"]);
     assert_eq!(wrong.code, 2);
     assert!(wrong.err.contains("GC_TASK_IDENTIFIERS"), "{}", wrong.err);
+}
+
+#[tokio::test]
+async fn a_clean_up_that_waits_for_an_open_transaction_in_vain_says_what_it_did() {
+    let place = Place::with_jobs().await;
+    let adding = place.db.client().await;
+    adding.batch_execute("begin; select graphile_worker.add_job('new')").await.unwrap();
+    let run = place.atta(&["cleanup", "DELETE_PERMAFAILED_JOBS,GC_TASK_IDENTIFIERS,GC_JOB_QUEUES", "--yes"]);
+    assert_eq!((run.code, run.out.as_str()), (2, ""), "{}", run.err);
+    assert!(run.err.starts_with("error: cleaning up (GC_TASK_IDENTIFIERS): "), "{}", run.err);
+    assert!(
+        run.err
+            .contains("\nthis part changed nothing; before it, 1 job, 0 tasks and 0 queues were deleted\n"),
+        "{}",
+        run.err
+    );
+    assert!(run.err.contains("\nhint: ") && run.err.contains("the command can be repeated"), "{}", run.err);
+
+    let run = place.atta(&["cleanup"]);
+    assert!(run.err.contains("\nnothing was deleted\nhint: "), "{}", run.err);
+    adding.batch_execute("commit").await.unwrap();
+    let run = place.atta(&["cleanup"]);
+    assert_eq!(run.code, 0, "{}", run.err);
 }

@@ -65,7 +65,7 @@ fn screen(place: &Place, columns: usize, words: &str) -> String {
 }
 
 #[tokio::test]
-async fn screens_are_as_they_were() {
+async fn screens_match_the_stored_ones() {
     let place = place().await;
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/screens");
     for words in ["jobs", "queues", "workers", "tasks", "stats", "show 5"] {

@@ -24,6 +24,14 @@ impl Place {
         Place { db, client }
     }
 
+    /// In a database with this encoding.
+    pub(crate) async fn encoded(encoding: &str) -> Place {
+        let db = Database::encoded(encoding).await;
+        let mut client = db.client().await;
+        atta::migrate(&mut client, &atta::Schema::default()).await.expect("the schema is installed");
+        Place { db, client }
+    }
+
     /// With one job in each state: ids 1 to 6 in the order of the states' names below.
     pub(crate) async fn with_jobs() -> Place {
         let place = Place::new().await;
@@ -120,6 +128,19 @@ impl Interrupted {
     pub(crate) async fn wait_for(&self, text: &str) {
         testkit::wait_for(text, || async {
             self.err.lock().expect("no test panics here").contains(text).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until it handles SIGTERM itself.
+    #[cfg(target_os = "linux")]
+    pub(crate) async fn handles_sigterm(&self) {
+        const SIGTERM: u64 = 1 << 14;
+        testkit::wait_for("SIGTERM to be handled", || async {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+            let mask = u64::from_str_radix(mask.trim(), 16).expect("a number in base 16");
+            (mask & SIGTERM != 0).then_some(())
         })
         .await;
     }

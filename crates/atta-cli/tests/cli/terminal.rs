@@ -33,7 +33,7 @@ impl OnTerminal {
         OnTerminal { child, shown: Vec::new() }
     }
 
-    /// Reads on until this is shown.
+    /// Reads the output until it contains this text.
     fn wait_for(&mut self, text: &str) {
         let out = self.child.stdout.as_mut().expect("its output is ours");
         while !String::from_utf8_lossy(&self.shown).contains(text) {
@@ -59,7 +59,7 @@ impl OnTerminal {
 }
 
 #[tokio::test]
-async fn it_asks_with_the_number_and_does_as_it_is_told() {
+async fn a_question_names_the_number_of_jobs_and_only_yes_changes_them() {
     let place = Place::with_jobs().await;
     for (answer, code, left) in [("n\n", 1, "1 2 3 4 5 6"), ("\n", 1, "1 2 3 4 5 6"), ("yes\n", 0, "1 2 5 6")]
     {
@@ -91,7 +91,7 @@ async fn it_asks_before_a_migration_that_stops_older_releases() {
 }
 
 #[tokio::test]
-async fn a_job_that_changed_while_it_asked_is_left_alone() {
+async fn a_job_that_changes_before_the_confirmation_is_skipped() {
     let place = Place::with_jobs().await;
     let mut run = OnTerminal::start(&place, "", "remove --state scheduled,retrying");
     run.wait_for("remove 2 jobs? [y/N] ");

@@ -1,27 +1,17 @@
 //! The rows of the matrix with tasks in hosts: a part that is stuck delays only itself. `cargo xtask matrix` runs them;
 //! the columns are in `testkit::matrix`.
 //!
-//! The test includes the module of the binary, so that the clock of the worker process can be moved.
+//! The worker is a process of this test and not the binary, so that its clock can be moved.
 #![allow(missing_docs)]
 
-#[allow(dead_code, unused_imports, reason = "the binary uses all of it")]
-#[path = "../../src"]
-mod binary {
-    pub(crate) mod output;
-    pub(crate) mod tasks;
-}
-pub(crate) use binary::{output, tasks};
-
-use std::collections::HashMap;
 use std::fs;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use atta::WorkerOptions;
+use atta_tasks::{TasksFolder, TasksSettings};
 use testkit::matrix::{self, Child, NORMAL, Row, Rows, SLOTS, World};
-
-use tasks::{TasksFolder, TasksSettings};
 
 const SYNC_PYTHON: &str = "a hung sync Python task";
 const ASYNC_PYTHON: &str = "a hung async Python task";
@@ -41,9 +31,7 @@ def note(text):
 const JAVASCRIPT: &str = "const note = (text) => require('node:fs').appendFileSync('NOTES', text + '\\n');\n";
 
 fn main() -> ExitCode {
-    if tasks::serve_as_guard() {
-        return ExitCode::SUCCESS;
-    }
+    atta_tasks::run_guard_if_requested();
     matrix::main::<Hosted>()
 }
 
@@ -66,17 +54,11 @@ impl Rows for Hosted {
 
     async fn options(child: &Child, options: WorkerOptions) -> WorkerOptions {
         write_tasks(child);
-        let settings = TasksSettings {
-            folder: child.folder.join("tasks"),
-            time_limit: None,
-            time_limits: HashMap::new(),
-            kill_after: Duration::from_millis(500),
-            connection: child.url.clone(),
-            schema: "graphile_worker".into(),
-            concurrency: SLOTS,
-            leaves_out: false,
-            allows_broken: true,
-        };
+        let mut settings = TasksSettings::new(child.folder.join("tasks"));
+        settings.kill_after = Duration::from_millis(500);
+        settings.connection = child.url.clone();
+        settings.concurrency = SLOTS;
+        settings.allows_broken = true;
         let folder = TasksFolder::open(settings).await.expect("the folder opens");
         let options = folder.define(options);
         *FOLDER.lock().expect("nothing panics with it") = Some(folder);

@@ -211,7 +211,7 @@ fn every_variable_in_the_sources_is_known_here() {
     known.extend(connection_variables().into_iter().map(|(_, variable)| variable));
     known.extend(settings().into_iter().flat_map(|setting| setting.variables));
     let mut found = BTreeSet::new();
-    for path in ["crates/atta/src", "crates/atta-cli/src", "crates/cluster/src"]
+    for path in ["crates/atta/src", "crates/atta-cli/src", "crates/atta-tasks/src", "crates/cluster/src"]
         .map(|path| files(path, &["rs"]))
         .concat()
     {

@@ -18,7 +18,7 @@ async fn revision(db: &Database) -> i32 {
 }
 
 #[tokio::test]
-async fn a_worker_does_not_stop_older_releases_by_itself() {
+async fn a_worker_refuses_a_migration_that_stops_older_releases() {
     let (db, folder) = (at_revision_18().await, Folder::with_hello());
     add(&db, "hello", "").await;
     for words in [&["run", "--once"][..], &["run"], &["--cleanup", "GC_JOB_QUEUES"]] {
@@ -38,7 +38,7 @@ async fn a_worker_does_not_stop_older_releases_by_itself() {
 }
 
 #[tokio::test]
-async fn a_request_to_migrate_goes_ahead_and_says_what_stops() {
+async fn an_explicit_migration_is_applied_and_reports_which_releases_stop_working() {
     for words in [&["migrate"][..], &["migrate", "--yes"], &["--schema-only"]] {
         let (db, folder) = (at_revision_18().await, Folder::with_hello());
         let done = folder.atta(&[words, &["-c", &db.url()]].concat());

@@ -42,7 +42,7 @@ async fn a_worker_does_not_start_with_a_host_that_dies_while_it_loads() {
 }
 
 #[tokio::test]
-async fn broken_tasks_are_not_claimed_when_the_rest_may_run() {
+async fn with_allow_broken_tasks_only_jobs_of_working_tasks_are_claimed() {
     let (db, folder) = (Database::migrated().await, folder_with_broken_tasks());
     add_all(&db).await;
     let words = ["run", "--allow-broken-tasks", "-c", &db.url()];

@@ -115,22 +115,24 @@ fn no_source_calls_a_shell() {
     let starts_processes = [
         "atta-cli/src/commands/bench/measure.rs", // itself
         "atta-cli/src/dev/guard.rs",              // itself
-        "atta-cli/src/tasks/executable.rs",       // a task, and the shell for a task without a first line
-        "atta-cli/src/tasks/guard.rs",            // itself
-        "atta-cli/src/tasks/host/life.rs",        // the interpreter of a language
+        "atta-tasks/src/executable.rs",           // a task, and the shell for a task without a first line
+        "atta-tasks/src/guard.rs",                // itself
+        "atta-tasks/src/host/process.rs",         // the interpreter of a language
     ];
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut seen = Vec::new();
-    for source in ["atta/src", "atta-cli/src"].iter().flat_map(|folder| sources(&crates.join(folder))) {
+    for source in
+        ["atta/src", "atta-cli/src", "atta-tasks/src"].iter().flat_map(|folder| sources(&crates.join(folder)))
+    {
         let text = fs::read_to_string(&source).unwrap();
         let name = source.strip_prefix(crates).unwrap().to_str().unwrap().to_owned();
         for shell in ["\"sh\"", "/sh\"", "\"bash\"", "/bash\"", "\"zsh\"", "\"cmd\"", "\"powershell\""] {
             let times = text.matches(shell).count();
-            let allowed = usize::from(name == "atta-cli/src/tasks/executable.rs" && shell == "/sh\"");
+            let allowed = usize::from(name == "atta-tasks/src/executable.rs" && shell == "/sh\"");
             assert_eq!(times, allowed, "{name} has {shell}");
         }
         // Python's option for a program in an argument; ours is a constant.
-        let allowed = usize::from(name == "atta-cli/src/tasks/runtime.rs");
+        let allowed = usize::from(name == "atta-tasks/src/runtime.rs");
         assert_eq!(text.matches("\"-c\"").count(), allowed, "{name} has \"-c\"");
         if text.replace("clap::Command::new", "").contains("Command::new") {
             seen.push(name);

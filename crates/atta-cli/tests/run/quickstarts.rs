@@ -20,7 +20,7 @@ use testkit::{Signal, wait_for};
 
 use crate::{Folder, Worker};
 
-/// One that runs on every Python that there may be.
+/// A version that runs on every Python version that a machine may have.
 const PSYCOPG: &str = "psycopg[binary]==3.2.13";
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn follow(page: &str, packages: &[(&str, PathBuf)]) {
     assert_eq!(worker.code().await, Some(0), "{}", worker.log());
 }
 
-/// Somebody who reads a page and does what it says.
+/// A reader who follows the steps of a page.
 struct Reader<'a> {
     folder: &'a Folder,
     packages: &'a [(&'a str, PathBuf)],

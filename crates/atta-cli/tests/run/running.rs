@@ -79,7 +79,7 @@ async fn it_waits_for_a_database_that_does_not_answer_and_still_handles_signals(
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_does_not_stop_it() {
+async fn a_log_that_nobody_reads_does_not_stop_the_worker() {
     let (db, folder) = (Database::migrated().await, Folder::new());
     folder.script("mark", "echo some text; touch marked.$GRAPHILE_WORKER_JOB_ID");
     let mut reader = std::process::Command::new("head")
@@ -102,7 +102,7 @@ async fn a_log_that_nobody_reads_does_not_stop_it() {
 
 /// A full disk neither stops the worker nor goes unnoticed for data on standard output.
 #[tokio::test]
-async fn a_log_on_a_full_disk_does_not_stop_it() {
+async fn a_log_on_a_full_disk_does_not_stop_the_worker() {
     let (db, folder) = (Database::migrated().await, Folder::new());
     folder.script("mark", "echo some text; echo more >&2; touch marked.$GRAPHILE_WORKER_JOB_ID");
     folder.script("bad", "echo wrong >&2; exit 1");
@@ -133,6 +133,52 @@ async fn a_new_crontab_is_loaded_and_missed_ticks_are_backfilled() {
     let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url()]));
     worker.says("the crontab adds jobs of task \"no_such_task\", which does not exist in tasks").await;
     worker.says("hello from job").await;
+    worker.process.signal(Signal::Terminate);
+    assert_eq!(worker.code().await, Some(0), "{}", worker.log());
+}
+
+/// Waits until one worker is registered.
+async fn is_registered(client: &tokio_postgres::Client) {
+    let sql = "select count(*) from graphile_worker._atta_workers where declared_dead_at is null";
+    wait_for("the worker to be registered", || async {
+        (client.query_one(sql, &[]).await.ok()?.get::<_, i64>(0) == 1).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_registration_is_missing_was_not_declared_dead() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    folder.write("atta.toml", "recovery_threshold = '3s'\npoll_interval = '100ms'");
+    let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url()]));
+    worker.says("worker started").await;
+    let mut client = db.client().await;
+    is_registered(&client).await;
+    client.batch_execute("drop schema graphile_worker cascade").await.unwrap();
+    worker.says("the schema was dropped or replaced").await;
+    atta::migrate(&mut client, &atta::Schema::default()).await.unwrap();
+    worker.says("the registration of this worker was missing").await;
+    is_registered(&client).await;
+    assert!(!worker.log().contains("declared dead"), "{}", worker.log());
+    worker.process.signal(Signal::Terminate);
+    assert_eq!(worker.code().await, Some(0), "{}", worker.log());
+}
+
+/// By the statements of a worker that declares others dead: its row is gone when nothing of it is locked.
+#[tokio::test]
+async fn a_worker_that_was_declared_dead_reports_it() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    folder.write("atta.toml", "recovery_threshold = '3s'\npoll_interval = '100ms'");
+    let mut worker = folder.start("log", &mut folder.command(&["-c", &db.url()]));
+    worker.says("worker started").await;
+    let client = db.client().await;
+    is_registered(&client).await;
+    let declare = "with dead as (delete from graphile_worker._atta_workers returning id, recovery_threshold)
+      insert into graphile_worker._atta_dead_workers (worker_id, recovery_threshold) select * from dead";
+    client.batch_execute(declare).await.unwrap();
+    worker.says("this worker was declared dead because its heartbeats stopped").await;
+    is_registered(&client).await;
+    assert!(!worker.log().contains("registration"), "{}", worker.log());
     worker.process.signal(Signal::Terminate);
     assert_eq!(worker.code().await, Some(0), "{}", worker.log());
 }

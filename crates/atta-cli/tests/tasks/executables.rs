@@ -4,11 +4,11 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use atta_tasks::TasksFolder;
 use testkit::wait_for;
 
 use crate::log;
 use crate::support::{Folder, add, count_jobs, database, last_error, options, run_once, run_once_with};
-use crate::tasks::TasksFolder;
 
 #[tokio::test]
 async fn a_shell_script_gets_the_job_and_the_payload() {

@@ -47,7 +47,7 @@ async fn end(mut worker: Process) {
 
 /// The task exceeds its time limit in as many threads as there are slots. The host answers all the time.
 #[tokio::test]
-async fn hung_python_functions_keep_no_other_task_waiting_and_what_was_given_up_never_begins() {
+async fn hung_python_functions_delay_no_other_task_and_abandoned_runs_never_begin() {
     let (db, client) = database().await;
     let naps = "import time\ndef task(payload, helpers):\n    open('naps', 'a').write('begun\\n')\n    time.sleep(8)\n    open('napped', 'a').write('over\\n')\n";
     let marks = "def task(payload, helpers):\n    open('marks', 'a').write(f'{helpers.job.id} {helpers.job.attempts}\\n')\n";
@@ -166,7 +166,7 @@ async fn a_time_limit_counts_from_the_start_of_the_run_in_a_ready_host() {
 
 /// The host was ready, dies, and can't be started again for a while.
 #[tokio::test]
-async fn a_host_that_dies_before_it_is_ready_costs_no_job_an_attempt_and_few_lines() {
+async fn a_host_that_dies_before_it_is_ready_costs_no_job_an_attempt_and_logs_few_lines() {
     let (db, client) = database().await;
     let start_of = "import os\nopen('starts', 'a').write('start\\n')\nif os.path.exists('broken'):\n    print('can not load')\n    os._exit(3)\n";
     let project = Folder::new()

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
+use atta_tasks::TasksFolder;
 use testkit::wait_for;
 
 use crate::log;
 use crate::support::{Folder, add, count_jobs, database, last_error, options, run_once};
-use crate::tasks::TasksFolder;
 
 #[tokio::test]
 async fn a_killed_host_fails_its_jobs_and_later_ones_run() {

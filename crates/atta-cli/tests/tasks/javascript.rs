@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use atta_tasks::TasksFolder;
+
 use crate::log;
 use crate::support::{Folder, add, count_jobs, database, last_error, options, run_once, run_once_with};
-use crate::tasks::TasksFolder;
 
 /// As in the quickstart of Graphile Worker.
 const HELLO: &str = "// tasks/hello.js

@@ -1,17 +1,9 @@
 //! The folder of tasks: real programs, real hosts, a real worker.
 //!
-//! The tests include the module of the binary, so that they can use it without the commands around it.
+//! Most tests use the crate `atta-tasks` without the commands around it; the others run the binary.
 #![allow(missing_docs)]
 // Also in helper functions of the tests.
 #![allow(clippy::unwrap_used)]
-
-#[allow(dead_code, reason = "the binary uses all of it")]
-#[path = "../../src"]
-mod binary {
-    pub(crate) mod output;
-    pub(crate) mod tasks;
-}
-pub(crate) use binary::{output, tasks};
 
 mod beside_node;
 mod connections;
@@ -22,6 +14,7 @@ mod hosts;
 mod javascript;
 mod odd;
 mod log;
+mod misuse;
 mod python;
 mod rough;
 mod speed;

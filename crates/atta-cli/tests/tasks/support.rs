@@ -1,6 +1,5 @@
 //! Folders of tasks, workers that run them, and the state of jobs afterwards.
 
-use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -10,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use atta::WorkerOptions;
+use atta_tasks::{TasksFolder, TasksSettings};
 use testkit::Database;
 use tokio_postgres::Client;
 
 use crate::log;
-use crate::tasks::{TasksFolder, TasksSettings};
 
 /// A folder of one test, removed with this value.
 pub(crate) struct Folder {
@@ -56,17 +55,12 @@ impl Folder {
     }
 
     pub(crate) fn settings(&self, db: &Database) -> TasksSettings {
-        TasksSettings {
-            folder: self.path.clone(),
-            time_limit: None,
-            time_limits: HashMap::new(),
-            kill_after: Duration::from_secs(2),
-            connection: db.url(),
-            schema: "graphile_worker".into(),
-            concurrency: 4,
-            leaves_out: false,
-            allows_broken: true,
-        }
+        let mut settings = TasksSettings::new(&self.path);
+        settings.kill_after = Duration::from_secs(2);
+        settings.connection = db.url();
+        settings.concurrency = 4;
+        settings.allows_broken = true;
+        settings
     }
 }
 

@@ -22,6 +22,7 @@ declare
   mode constant text := coalesce(add_job.job_key_mode, 'replace');
   v_task_id integer;
   v_queue_id integer;
+  v_is_gone boolean := false;
   v_job {schema}._private_jobs;
 begin
   if add_job.job_key is not null and mode not in ('replace', 'preserve_run_at', 'unsafe_dedupe') then
@@ -80,6 +81,21 @@ begin
     exit when found;
     insert into {schema}._private_job_queues (queue_name) values (add_job.queue_name) on conflict do nothing;
   end loop;
+  -- At the stricter levels of isolation, a task or queue that a clean-up has deleted since the snapshot is still visible. An
+  -- insert of the same row finds out: it conflicts with every row that is really there, and writes nothing. A lock of the
+  -- row would do as well, but needs a privilege that the worker role does not have.
+  if pg_catalog.current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    insert into {schema}._private_tasks (id, identifier) overriding system value
+    values (v_task_id, add_job.identifier)
+    on conflict do nothing;
+    v_is_gone := found;
+    if v_queue_id is not null then
+      insert into {schema}._private_job_queues (id, queue_name) overriding system value
+      values (v_queue_id, add_job.queue_name)
+      on conflict do nothing;
+      v_is_gone := v_is_gone or found;
+    end if;
+  end if;
 
   -- The insert looks up the task and the queue again in its own snapshot: a clean-up may have deleted them meanwhile.
   insert into {schema}._private_jobs as job (
@@ -96,6 +112,7 @@ begin
     (select pg_catalog.jsonb_object_agg(flag, true) from pg_catalog.unnest(add_job.flags) as flag)
   from {schema}._private_tasks as task
   where task.id = v_task_id
+    and not v_is_gone
     and (v_queue_id is null or exists (select from {schema}._private_job_queues as queue where queue.id = v_queue_id))
   -- Jobs with a key reach this insert only in the mode unsafe_dedupe.
   on conflict (key) do update

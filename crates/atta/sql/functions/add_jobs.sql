@@ -30,6 +30,7 @@ declare
   v_are_few constant boolean := pg_catalog.cardinality(specs) <= 10;
   v_jobs {schema}._private_jobs[];
   v_added bigint;
+  v_is_gone boolean;
 begin
   select spec.*
   into v_invalid
@@ -118,6 +119,30 @@ begin
     and not exists (select from {schema}._private_job_queues as queue where queue.queue_name = spec.queue_name)
   order by spec.queue_name
   on conflict do nothing;
+
+  -- At the stricter levels of isolation, a task or queue that a clean-up has deleted since the snapshot is still visible: see
+  -- add_job.sql.
+  if pg_catalog.current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    insert into {schema}._private_tasks (id, identifier) overriding system value
+    select task.id, task.identifier
+    from {schema}._private_tasks as task
+    where task.identifier in (select spec.identifier from pg_catalog.unnest(specs) as spec)
+    order by task.identifier
+    on conflict do nothing;
+    v_is_gone := found;
+    insert into {schema}._private_job_queues (id, queue_name) overriding system value
+    select queue.id, queue.queue_name
+    from {schema}._private_job_queues as queue
+    where queue.queue_name in (select spec.queue_name from pg_catalog.unnest(specs) as spec)
+    order by queue.queue_name
+    on conflict do nothing;
+    if v_is_gone or found then
+      raise exception using
+        errcode = 'serialization_failure',
+        message = 'the task or queue of a job was deleted by a clean-up while the job was being added',
+        hint = 'Nothing was added. Repeat the call.';
+    end if;
+  end if;
 
   if coalesce(pg_catalog.cardinality(specs), 0) = 0 then
     perform pg_catalog.pg_notify('jobs:insert', '');

@@ -1,9 +1,8 @@
--- Completes jobs without a queue: deletes those whose claims still stand. Never waits for a row.
--- $1 the worker; arrays with an entry per job: $2 ids, $3 when each was claimed. A later claim of the same job by the same
--- worker has another time.
--- Returns the id of each job that was deleted, with true, and of each that another transaction keeps locked, with false.
--- The claims of the other jobs are lost. Locks the jobs that it deletes; primary key.
--- Joins no tables: see complete_claimed_queued.sql.
+-- Completes jobs without a queue: deletes those whose claims are still valid. Never waits for a row. $1 the worker;
+-- arrays with an entry per job: $2 ids, $3 when each was claimed. A later claim of the same job by the same worker has
+-- another time. Returns the id of each job that was deleted, with true, and of each that another transaction keeps
+-- locked, with false. The claims of the other jobs are lost. Locks the jobs that it deletes; primary key. Joins no
+-- tables: see complete_claimed_queued.sql.
 with claim as materialized (
   select claim.id, claim.locked_at
   from unnest($2::bigint[], $3::timestamptz[]) as claim (id, locked_at)

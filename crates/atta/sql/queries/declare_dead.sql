@@ -5,6 +5,9 @@
 -- start of the server, must both cover the time that this worker waits. A gap of up to half of its own threshold still
 -- counts as continuous, and it takes up to half of the other's threshold until the other has certainly sent a heartbeat
 -- again. If its own threshold is the longer one, it therefore waits for the sum of these halves.
+-- The clock of the server may be set. After a step forward all workers look stale, this one too: it declares nobody dead
+-- unless its own last heartbeat is recent. Its next heartbeat finds the step, and its heartbeats count as continuous only
+-- from then on. After a step back, the last heartbeat of a dead worker lies in the future: that counts as old, too.
 -- Locks the rows of stale workers, and skips those that others have locked; reads the tables of workers and deaths.
 with stale as (
   select worker.id
@@ -12,14 +15,21 @@ with stale as (
   where worker.id <> $1::text
     and worker.declared_dead_at is null
     and least(
-      extract(epoch from pg_catalog.clock_timestamp() - worker.heartbeat_at)::float8,
+      pg_catalog.abs(extract(epoch from pg_catalog.clock_timestamp() - worker.heartbeat_at)::float8),
       $2::float8,
       extract(epoch from pg_catalog.clock_timestamp() - pg_catalog.pg_postmaster_start_time())::float8
     ) > greatest(
       extract(epoch from worker.recovery_threshold)::float8,
       (extract(epoch from worker.recovery_threshold)::float8 + $3::float8) / 2::float8
     )
-  for update skip locked
+    and exists (
+      select
+      from {schema}._atta_workers as own
+      where own.id = $1::text
+        and pg_catalog.abs(extract(epoch from pg_catalog.clock_timestamp() - own.heartbeat_at)::float8)
+          <= $3::float8 / 2::float8
+    )
+  for update of worker skip locked
 ), dead as (
   update {schema}._atta_workers as worker
   set declared_dead_at = pg_catalog.clock_timestamp()

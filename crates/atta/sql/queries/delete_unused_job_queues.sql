@@ -1,6 +1,5 @@
--- Deletes the queues that have no jobs, under the lock of lock_job_queues.sql. $1 is not used. Reads all queued jobs
--- once.
+-- Deletes the queues that have no jobs, under the lock of lock_job_queues.sql. No parameters. Reads all queued
+-- jobs once.
 delete from {schema}._private_job_queues as queue
 where queue.locked_at is null
   and not exists (select from {schema}._private_jobs as job where job.job_queue_id = queue.id)
-  and $1::text[] is not null

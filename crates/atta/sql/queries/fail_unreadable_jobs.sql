@@ -1,11 +1,10 @@
--- Permanently fails due jobs whose text the server can't send in UTF-8: one such job would make every claim fail. That happens
--- in databases with another encoding, which may store bytes that are no characters.
--- The setting atta.task_identifiers has the tasks as a JSON array, atta.forbidden_flags the forbidden flags. Afterwards the
--- setting atta.unreadable_jobs has the ids of the failed jobs as a JSON array.
--- Reads the jobs in their order, a thousand at a time. Stops ten thousand jobs after the first one that it failed.
--- The payload of such a job becomes {"unreadable": text}, where each byte that is not ASCII is written as a backslash and three
--- octal digits. So the job can be listed, and nothing is lost.
--- Locks the jobs that it fails, and skips those that are locked; never waits. jobs_main_index.
+-- Permanently fails due jobs whose text the server can't send in UTF-8: one such job would make every claim fail. Such
+-- text exists in databases with another encoding, which may store bytes that are not valid characters. The setting
+-- atta.task_identifiers has the tasks as a JSON array, atta.forbidden_flags the forbidden flags. Afterwards the setting
+-- atta.unreadable_jobs has the ids of the failed jobs as a JSON array. Reads the jobs in their order, a thousand at a
+-- time. Stops ten thousand jobs after the first one that it failed. The payload of such a job becomes {"unreadable":
+-- text}, where each byte that is not ASCII is written as a backslash and three octal digits. So the job can be listed,
+-- and nothing is lost. Locks the jobs that it fails, and skips those that are locked; never waits. jobs_main_index.
 do $atta$
 declare
   v_encoding constant name := pg_catalog.getdatabaseencoding();

@@ -1,7 +1,8 @@
 -- Whether there is no job at all that any worker could claim now or later. For a run that ends when no jobs are left:
 -- much cheaper than a poll. It does not check for stale workers: only a worker that has sent heartbeats for a whole
--- threshold may declare others dead, and such a run ends before that. A role from which row level security hides jobs
--- gets no answer here, so that the run goes on and reports it. Locks nothing. Reads one entry of jobs_main_index.
+-- threshold may declare others dead, and such a run ends before that. If row level security applies to the role and may
+-- hide jobs from it, the result is false, so that the run continues and reports the problem. Locks nothing. Reads one
+-- entry of jobs_main_index.
 select
   not exists (
     select

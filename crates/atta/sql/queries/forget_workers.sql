@@ -4,12 +4,12 @@ with free as (
   select worker.id
   from {schema}._atta_workers as worker
   where worker.declared_dead_at is not null
-    and not exists (
-      select
+    and worker.id <> all (array(
+      select distinct job.locked_by
       from {schema}._private_jobs as job
       where job.locked_at is not null
-        and job.locked_by = worker.id
-    )
+        and job.locked_by is not null
+    ))
     and worker.id <> all (array(
       select queue.locked_by
       from {schema}._private_job_queues as queue

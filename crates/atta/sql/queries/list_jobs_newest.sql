@@ -1,6 +1,6 @@
--- A page of jobs, newest first: each as JSON text, and its state.
--- $1 the filter as a JSON object, as in list_jobs.sql; after_id is the last id of the page before, so ids are below it.
--- Locks nothing; walks the primary key downwards from after_id until the page is full.
+-- A page of jobs, newest first: each as JSON text, and its state. $1 the filter as a JSON object, as in list_jobs.sql;
+-- after_id is the last id of the page before, so this page has lower ids. Locks nothing; walks the primary key
+-- downwards from after_id until the page is full.
 select
   {job_json},
   state.name

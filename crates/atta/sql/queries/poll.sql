@@ -1,6 +1,6 @@
 -- What a worker reads at each poll: whether other workers must be recovered, how many died recently, whether the
--- functions that add jobs are ours, and in how many seconds each of the next jobs that it could run is due (negative if
--- a job is due; empty if there is none).
+-- functions that add jobs are ours, whether at most a hundred queues have jobs, and in how many seconds each of the next
+-- jobs that it could run is due (negative if a job is due; empty if there is none).
 -- $1 the task identifiers, $2 forbidden flags, $3 the time, or null for the database's, $4 the worker, $5 for how many
 -- seconds its heartbeats have been continuous, $6 its own threshold in seconds, $7 whether to search for jobs. Locks
 -- nothing.
@@ -12,7 +12,8 @@
 -- _atta_jobs_task_index contains the jobs without queue and flags, _atta_jobs_flagged_index those with flags, and
 -- _atta_jobs_queued_index those in queues. In the latter two, some jobs may have to be skipped: at most 200 are read
 -- per task and priority. If none of them can be used, the time of the last one is returned, so that the worker tries a
--- claim at each poll interval and does not sleep although jobs after these 200 are due.
+-- claim at each poll interval and does not sleep although jobs after these 200 are due. For the same reason the first job of
+-- the 201st priority is returned; priorities after the first 200, by their first job, are not read.
 -- With a million scheduled jobs of the worker's tasks, a million due jobs of unknown tasks, 200,000 forbidden jobs and
 -- 100,000 jobs in 5,000 queues that are not due, it takes 0.4 ms and reads 160 pages from memory (PostgreSQL 15).
 with recursive task as materialized (
@@ -105,9 +106,36 @@ with recursive task as materialized (
     order by job.priority, job.run_at
     limit 1
   ) as next
+), near (queue_id, number) as (
+  (
+    select job.job_queue_id, 1
+    from {schema}._private_jobs as job
+    where job.is_available = true
+      and job.job_queue_id is not null
+    order by job.job_queue_id
+    limit 1
+  )
+  union all
+  select (
+    select job.job_queue_id
+    from {schema}._private_jobs as job
+    where job.is_available = true
+      and job.job_queue_id > near.queue_id
+    order by job.job_queue_id
+    limit 1
+  ), near.number + 1
+  from near
+  where near.queue_id is not null
+    and near.number <= 100
 ), due (run_at) as (
   select next.run_at
-  from plain
+  -- The 32 first jobs of all are among those of the 32 levels that begin first.
+  from (
+    select plain.task_id, plain.priority, plain.run_at
+    from plain
+    order by plain.run_at
+    limit 32
+  ) as plain
   cross join lateral (
     select job.run_at
     from {schema}._private_jobs as job
@@ -123,7 +151,12 @@ with recursive task as materialized (
   ) as next
   union all
   select next.run_at
-  from flagged
+  from (
+    select flagged.task_id, flagged.priority, flagged.run_at
+    from flagged
+    order by flagged.run_at
+    limit 200
+  ) as flagged
   cross join lateral (
     select job.run_at
     from (
@@ -145,7 +178,12 @@ with recursive task as materialized (
   ) as next
   union all
   select next.run_at
-  from queued
+  from (
+    select queued.task_id, queued.priority, queued.run_at
+    from queued
+    order by queued.run_at
+    limit 200
+  ) as queued
   cross join lateral (
     select job.run_at
     from (
@@ -171,6 +209,22 @@ with recursive task as materialized (
       )
     limit 32
   ) as next
+  union all
+  (
+    select flagged.run_at
+    from flagged
+    order by flagged.run_at
+    limit 1
+    offset 200
+  )
+  union all
+  (
+    select queued.run_at
+    from queued
+    order by queued.run_at
+    limit 1
+    offset 200
+  )
 ), next as (
   select due.run_at
   from due
@@ -178,12 +232,21 @@ with recursive task as materialized (
   limit 32
 ), stale as materialized (
   select
-    extract(epoch from pg_catalog.clock_timestamp() - worker.heartbeat_at)::float8 as seconds,
+    pg_catalog.abs(extract(epoch from pg_catalog.clock_timestamp() - worker.heartbeat_at)::float8) as seconds,
     extract(epoch from worker.recovery_threshold)::float8 as threshold
   from {schema}._atta_workers as worker
   where worker.id <> $4::text
     and worker.declared_dead_at is null
-    and worker.heartbeat_at < pg_catalog.clock_timestamp() - worker.recovery_threshold
+    and worker.heartbeat_at
+      not between pg_catalog.clock_timestamp() - worker.recovery_threshold
+      and pg_catalog.clock_timestamp() + worker.recovery_threshold
+    and exists (
+      select
+      from {schema}._atta_workers as own
+      where own.id = $4::text
+        and pg_catalog.abs(extract(epoch from pg_catalog.clock_timestamp() - own.heartbeat_at)::float8)
+          <= $6::float8 / 2::float8
+    )
 )
 select
   exists (
@@ -213,6 +276,10 @@ select
       and function.proname in ('add_job', 'add_jobs')
       and position('atta functions, revision' in function.prosrc) > 0
   ) as functions_are_ours,
+  (
+    select pg_catalog.count(near.queue_id) <= 100
+    from near
+  ) as has_few_queues,
   array(
     select
       extract(epoch from (

@@ -1,13 +1,12 @@
 -- Durably claims jobs that this worker held until their connection was lost. Skips jobs that another worker has claimed
--- since, and jobs that got another payload by their key, because that is work that nobody has started. Jobs that this
+-- since, and jobs that were changed by their key, because the changed job has not been started yet. Jobs that this
 -- worker has already locked are claimed again: either an earlier attempt of this statement locked them and its reply
--- was lost, or another claim of this worker did, which the worker returns because it already knows these jobs.
--- Never waits for a row. $1 the worker, $2 the ids; as they were when held: $3 their attempts, $4 their revisions, $5
--- when they were created. In a schema that was created anew, another job may have the same id, but not the same time of
--- creation.
--- Returns the ids of the jobs that this worker has now, with the time of the claim, and the ids of those that another
--- transaction keeps locked, with null. Locks the jobs that it claims; primary key.
--- Joins no tables: see complete_claimed_queued.sql.
+-- was lost, or another claim of this worker did, which the worker returns because it already knows these jobs. Never
+-- waits for a row. $1 the worker, $2 the ids; as they were when held: $3 their attempts, $4 their revisions, $5 when
+-- they were created. In a schema that was created anew, another job may have the same id, but not the same time of
+-- creation. Returns the ids of the jobs that this worker has now, with the time of the claim, and the ids of those that
+-- another transaction keeps locked, with null. Locks the jobs that it claims; primary key. Joins no tables: see
+-- complete_claimed_queued.sql.
 with held as materialized (
   select held.id, held.attempts, held.revision, held.created_at
   from unnest($2::bigint[], $3::smallint[], $4::integer[], $5::timestamptz[])

@@ -46,6 +46,14 @@ select
   exists (
     select
     from pg_class as relation
+    join pg_roles as owner on owner.oid = relation.relowner
+    where relation.relnamespace = namespace.oid
+      and relation.relkind in ('r', 'v')
+      and owner.rolsuper
+  ) as belongs_to_superuser,
+  exists (
+    select
+    from pg_class as relation
     join pg_attribute as attribute on attribute.attrelid = relation.oid
     where relation.relnamespace = namespace.oid
       and relation.relname = 'migrations'

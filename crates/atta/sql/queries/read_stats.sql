@@ -26,5 +26,8 @@ from (
   ) as state
   group by grouping sets ((), (task.identifier), (queue.queue_name))
 ) as ranked
-where ranked.rank <= (($1::text::json) ->> 'top'::text)::bigint
+where ranked.rank <= greatest(
+  (($1::text::json) ->> 'top'::text)::bigint,
+  case when (ranked.row ->> 'level'::text)::integer = 3 then 1 else 0 end
+)
 order by ranked.rank

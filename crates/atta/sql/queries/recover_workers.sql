@@ -12,7 +12,7 @@
 -- queued job keeps its time, unless there is a delay, so that the queue goes on where it was. A queue is freed with
 -- its job and not before, so that the jobs of a queue stay in order.
 -- Locks the rows of dead workers, then jobs, then queues, and skips rows that others have locked: never waits.
--- _atta_jobs_locked_index for the jobs; one scan of the queues.
+-- _atta_jobs_locked_index for the jobs, of all workers; one scan of the queues.
 -- With 20 dead workers, 2,100 jobs of theirs and 6 million other jobs, three such statements take 140 ms in all.
 with declared as materialized (
   select worker.id, pg_catalog.format('%s (process %s on %s)', worker.id, worker.pid, worker.host) as name
@@ -28,35 +28,45 @@ with declared as materialized (
   where $3::boolean
     and not exists (select from {schema}._atta_workers as worker where worker.id = death.worker_id)
 ), locked_job as materialized (
-  select job.id, job.job_queue_id, dead.id as worker_id, dead.name
-  from dead
-  cross join lateral (
-    select job.id, job.job_queue_id
-    from {schema}._private_jobs as job
-    where job.locked_at is not null
-      and job.locked_by = dead.id
-      and job.locked_at < dead.locked_before
-    for update skip locked
-  ) as job
+  select job.id, job.job_queue_id, job.locked_by as worker_id
+  from {schema}._private_jobs as job
+  where job.locked_at is not null
+    and job.locked_by = any (array(select dead.id from dead))
+    and job.locked_at < (select pg_catalog.max(dead.locked_before) from dead where dead.id = job.locked_by)
   limit $2::bigint
+  for update skip locked
+), named_job as materialized (
+  select
+    locked_job.id,
+    locked_job.job_queue_id,
+    locked_job.worker_id,
+    (select pg_catalog.max(dead.name) from dead where dead.id = locked_job.worker_id) as name
+  from locked_job
+), still_locked as materialized (
+  select job.job_queue_id, job.locked_by
+  from {schema}._private_jobs as job
+  where job.locked_at is not null
+    and job.job_queue_id is not null
+    and job.locked_by = any (array(select dead.id from dead))
+    and not job.id in (select locked_job.id from locked_job)
 ), crash as materialized (
   select
-    locked_job.id as job_id,
-    locked_job.name,
+    named_job.id as job_id,
+    named_job.name,
     coalesce(earlier.crashes, 0) + 1 as crashes,
     -- Only the last twenty: with a high limit, the row must not grow forever.
     pg_catalog.array_append(
       (earlier.crashed_workers)[greatest(1, pg_catalog.cardinality(earlier.crashed_workers) - 18):],
       pg_catalog.format(
         '%s, recovered at %s',
-        locked_job.name,
+        named_job.name,
         pg_catalog.to_char(pg_catalog.now() at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
       )
     ) as crashed_workers,
     coalesce(earlier.crashes, 0) + 1 >= $1::bigint as is_last,
-    locked_job.job_queue_id is null and pg_catalog.count(*) over (partition by locked_job.worker_id) > 1 as is_spread
-  from locked_job
-  left join {schema}._atta_crashes as earlier on earlier.job_id = locked_job.id
+    named_job.job_queue_id is null and pg_catalog.count(*) over (partition by named_job.worker_id) > 1 as is_spread
+  from named_job
+  left join {schema}._atta_crashes as earlier on earlier.job_id = named_job.id
 ), counted as (
   insert into {schema}._atta_crashes as counted (job_id, crashes, crashed_workers)
   select crash.job_id, crash.crashes, crash.crashed_workers
@@ -106,17 +116,9 @@ with declared as materialized (
   where queue.locked_at is not null
     and queue.locked_by = any (array(select dead.id from dead))
     and queue.locked_at < (select pg_catalog.max(dead.locked_before) from dead where dead.id = queue.locked_by)
-    and (
-      select pg_catalog.count(*)
-      from {schema}._private_jobs as job
-      where job.locked_at is not null
-        and job.locked_by = queue.locked_by
-        and job.job_queue_id = queue.id
-    ) = (
-      select pg_catalog.count(*)
-      from locked_job
-      where locked_job.job_queue_id = queue.id
-        and locked_job.worker_id = queue.locked_by
+    and not (queue.id, queue.locked_by) in (
+      select still_locked.job_queue_id, still_locked.locked_by
+      from still_locked
     )
   for update skip locked
 ), freed_queue as (

@@ -1,6 +1,7 @@
--- Registers this worker, or registers it again after it was declared dead.
+-- Registers this worker, or registers it again after it was declared dead, or after its row was lost.
 -- $1 its id, $2 host, $3 process, $4 version, $5 task identifiers, $6 slots, $7 its recovery threshold in seconds.
--- Returns when the server was started. Locks the worker's own row.
+-- Returns when the server was started, its time, and whether this worker was declared dead within the last day. Locks the
+-- worker's own row; primary key of the table of deaths.
 insert into {schema}._atta_workers (
   id, host, pid, version, heartbeat_at, task_identifiers, slots, recovery_threshold
 )
@@ -11,4 +12,11 @@ values (
 on conflict (id) do update set
   heartbeat_at = excluded.heartbeat_at,
   declared_dead_at = null
-returning pg_catalog.pg_postmaster_start_time() as server_started_at
+returning
+  pg_catalog.pg_postmaster_start_time() as server_started_at,
+  pg_catalog.clock_timestamp() as server_now,
+  exists (
+    select
+    from {schema}._atta_dead_workers as death
+    where death.worker_id = $1::text
+  ) as was_declared_dead

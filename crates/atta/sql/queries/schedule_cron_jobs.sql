@@ -1,11 +1,10 @@
--- Adds the jobs of one minute of cron, each exactly once, whichever worker runs this and how often; returns the
--- identifiers of the items whose jobs it added.
--- $1 a JSON array of items, $2 the minute, $3 their payloads. These are separate, since values that are extracted from
--- JSON must not contain \u0000 anywhere, and a payload may.
--- The row of an item in known_crontabs decides: only the transaction that moves its last_execution forward adds the
--- job. Others wait for the row, and then find the minute scheduled. Node's workers use the same rows, also in the order
--- of the list, so that two workers with one crontab never deadlock.
--- Locks those rows, then what add_job locks; known_crontabs_pkey.
+-- Adds the jobs of one minute of cron, each exactly once, no matter how many workers run this and how often. Returns
+-- the identifiers of the items whose jobs it added. $1 a JSON array of items, $2 the minute, $3 their payloads. These
+-- are separate, since values that are extracted from JSON must not contain \u0000 anywhere, and a payload may. The row
+-- of an item in known_crontabs decides: only the transaction that moves its last_execution forward adds the job. Others
+-- wait for the row, and then find the minute scheduled. Node's workers use the same rows, also in the order of the
+-- list, so that two workers with one crontab never deadlock. Locks those rows, then what add_job locks;
+-- known_crontabs_pkey.
 with given as (
   select item.*
   from rows from (

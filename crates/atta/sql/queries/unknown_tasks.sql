@@ -1,5 +1,5 @@
--- Those of these tasks of which no job was ever added and that no worker knows. $1 an object with identifiers.
--- Locks nothing; tasks_identifier_key, and our own small table of workers.
+-- Returns those of the given tasks of which no job was ever added and that no worker knows. $1 an object with
+-- identifiers. Locks nothing; tasks_identifier_key, and our own small table of workers.
 select name
 from pg_catalog.json_to_record($1::text::json) as argument (identifiers text[])
 cross join lateral pg_catalog.unnest(argument.identifiers) as name

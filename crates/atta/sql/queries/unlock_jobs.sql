@@ -1,6 +1,6 @@
 -- Unlocks jobs that workers have claimed, with the queues that are locked for them, notifies the workers, and returns
--- the jobs as JSON text. Only for workers that are known to be gone. The attempt stays counted.
--- $1 an object with job_ids. Locks the jobs in the order of their ids, then their queues; primary keys.
+-- the jobs as JSON text. Only for workers that are known to be gone. The attempt still counts. $1 an object with
+-- job_ids. Locks the jobs in the order of their ids, then their queues; primary keys.
 with taken as materialized (
   select job.id, job.job_queue_id, job.locked_by
   from {schema}._private_jobs as job

@@ -19,7 +19,7 @@ const EXPECTED_FIELDS: &str = "minute, hour, day of the month, month, day of the
 
 /// Reads a crontab in Graphile Worker's format, with some extensions (see the guide).
 ///
-/// All errors are found at once. A text that contains an error gives no items at all, and no line is skipped.
+/// All errors are reported together. A text that contains an error yields no items at all; no line is skipped silently.
 ///
 /// ```
 /// let items = atta::parse_crontab("# every Monday\n30 4 * * 1 send_weekly_email ?fill=2d&max=10 {onboarding: false}\n")?;
@@ -78,7 +78,7 @@ pub(super) fn read_pattern(text: &str) -> Result<Pattern, CrontabErrors> {
 }
 
 fn at_line_one(line: &str, mut problems: Vec<Problem>) -> CrontabErrors {
-    // A parser that returns no item always returns a problem; this makes sure that nobody has to rely on it.
+    // A line without an item always has a problem; this check makes sure that an error is never empty.
     if problems.is_empty() {
         problems.push(Problem::new(0, "invalid cron item", EXPECTED_FIELDS));
     }

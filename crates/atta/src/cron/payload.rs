@@ -131,6 +131,19 @@ mod tests {
         assert_eq!(payload, json!({ "a": "b", "c": [1, 2, 0.5, 16, null], "d": null, "e": true }));
     }
 
+    /// A job's payload is JSON, which lacks these numbers. JavaScript writes them as null, so crontabs that have them work
+    /// with graphile-worker, and here.
+    #[test]
+    fn numbers_that_json_lacks_become_null() {
+        let payload = read("{a: NaN, b: Infinity, c: -Infinity, d: 1e999, e: [-NaN, +Infinity]}").unwrap();
+        assert_eq!(payload, json!({ "a": null, "b": null, "c": null, "d": null, "e": [null, null] }));
+        let payload =
+            read("{a: 0xFFFFFFFFFFFFFFFFFFFFFFFF, b: -0xFFFFFFFFFFFFFFFFFF, c: 0xFFFFFFFFFFFFFFFF}");
+        let expected =
+            json!({ "a": 79228162514264337593543950335.0, "b": -4722366482869645213695.0, "c": u64::MAX });
+        assert_eq!(payload.unwrap(), expected);
+    }
+
     #[test]
     fn an_error_has_its_position() {
         assert_eq!(read("{a: 1, b: oh}").unwrap_err().offset, 10);

@@ -6,7 +6,7 @@
 //! the next minute to schedule, so that a short outage loses no tick, and a long one no tick that an item's `fill`
 //! covers. A stop waits for the statement that is running.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::clock::CronClock;
 use super::moment::Minute;
 use super::plan::{self, Known, Missed, Step};
-use super::store::Store;
+use super::store::{Scheduled, Store};
 use super::{Cron, CronItems};
 use crate::{Error, Result, Schema};
 
@@ -80,6 +80,14 @@ pub enum CronEvent {
         /// Why.
         error: Error,
     },
+    /// The job of one item can't be added yet, because another transaction keeps the job of its key, or its queue, locked.
+    /// The other items are not affected. The job is added when that transaction has ended.
+    Blocked {
+        /// The minute.
+        timestamp: DateTime<Utc>,
+        /// The identifier of the item.
+        identifier: String,
+    },
     /// A statement failed; the schedule tries again after a pause.
     Failed {
         /// Why.
@@ -116,6 +124,11 @@ impl CronEvent {
             CronEvent::Refused { timestamp, identifier, error } => {
                 tracing::error!(%timestamp, identifier, %error, "the database rejected the job of a cron item");
             }
+            CronEvent::Blocked { timestamp, identifier } => tracing::warn!(
+                %timestamp,
+                identifier,
+                "the job of a cron item can't be added yet: another transaction has locked the job of its key, or its queue"
+            ),
             CronEvent::Failed { error, pause } => {
                 tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "cron failed; retrying")
             }
@@ -142,6 +155,7 @@ pub(crate) async fn run_schedule(
         on_event,
         next: None,
         since: HashMap::new(),
+        blocked: VecDeque::new(),
         rested: Instant::now(),
         failures: 0,
     };
@@ -156,6 +170,19 @@ pub(crate) async fn run_schedule(
     }
 }
 
+/// How often the next blocked tick is tried again.
+const BLOCKED_PAUSE: Duration = Duration::from_secs(1);
+
+/// More ticks than this are not kept. The oldest is dropped.
+const MOST_BLOCKED: usize = 1_000;
+
+/// A tick whose job can't be added yet.
+struct BlockedTick {
+    minute: Minute,
+    item: Arc<Cron>,
+    backfilled: bool,
+}
+
 struct Schedule<OnEvent> {
     store: Store,
     items: CronItems,
@@ -166,6 +193,8 @@ struct Schedule<OnEvent> {
     next: Option<Minute>,
     /// The minute from which on this process has had each of its items. All of them are registered.
     since: HashMap<String, Minute>,
+    /// Ticks whose jobs can't be added yet, since another transaction blocks them. The ticks of one item are in order.
+    blocked: VecDeque<BlockedTick>,
     /// When there was last nothing to do. By a timer of this machine, which stands still while the machine sleeps.
     rested: Instant,
     /// How many failures in a row.
@@ -186,7 +215,11 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
                 step = plan::step(now, next, self.rested.elapsed());
             }
             match step {
-                Step::Wait(pause) => self.rest(pause).await,
+                Step::Wait(pause) if self.blocked.is_empty() => self.rest(pause).await,
+                Step::Wait(pause) => {
+                    self.rest(pause.min(BLOCKED_PAUSE)).await;
+                    self.retry_blocked().await?;
+                }
                 Step::Schedule(minute) => {
                     self.tick(minute, now).await?;
                     next = minute.next();
@@ -254,7 +287,7 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
     }
 
     /// Minute after minute, starting with the oldest: the database accepts no minute before the last one of an item.
-    async fn make_up(&self, mut missed: Missed) -> Result<()> {
+    async fn make_up(&mut self, mut missed: Missed) -> Result<()> {
         while !self.stop.is_cancelled()
             && let Some((minute, due)) = missed.next(MINUTES_AT_A_TIME)
         {
@@ -274,11 +307,59 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
         self.since = items.iter().map(since).collect();
     }
 
-    async fn schedule(&self, minute: Minute, due: &[Arc<Cron>], backfilled: bool) -> Result<()> {
+    async fn schedule(&mut self, minute: Minute, due: &[Arc<Cron>], backfilled: bool) -> Result<()> {
+        // The database accepts no minute of an item before its last one, so its ticks are added in their order.
+        let is_blocked =
+            |item: &&Arc<Cron>| self.blocked.iter().any(|tick| tick.item.identifier() == item.identifier());
+        let (blocked, due): (Vec<&Arc<Cron>>, Vec<&Arc<Cron>>) = due.iter().partition(is_blocked);
+        let (blocked, due): (Vec<_>, Vec<_>) =
+            (blocked.into_iter().cloned().collect(), due.into_iter().cloned().collect());
+        self.keep_blocked(minute, blocked, backfilled);
         if due.is_empty() {
             return Ok(());
         }
-        let scheduled = self.store.schedule(minute, due, backfilled).await?;
+        let scheduled = self.store.schedule(minute, &due, backfilled).await?;
+        let blocked =
+            due.into_iter().filter(|item| scheduled.blocked.iter().any(|it| it == item.identifier()));
+        let blocked: Vec<Arc<Cron>> = blocked.collect();
+        for item in &blocked {
+            let identifier = item.identifier().to_owned();
+            self.report(CronEvent::Blocked { timestamp: minute.begin(), identifier });
+        }
+        self.keep_blocked(minute, blocked, backfilled);
+        self.report_scheduled(minute, scheduled, backfilled);
+        Ok(())
+    }
+
+    fn keep_blocked(&mut self, minute: Minute, items: Vec<Arc<Cron>>, backfilled: bool) {
+        self.blocked.extend(items.into_iter().map(|item| BlockedTick { minute, item, backfilled }));
+        let too_many = self.blocked.len().saturating_sub(MOST_BLOCKED);
+        self.blocked.drain(..too_many);
+    }
+
+    /// Tries the ticks that were blocked, from the first on, until one is still blocked. That one goes to the end of the
+    /// list together with the later ticks of its item, so that it does not delay the others.
+    async fn retry_blocked(&mut self) -> Result<()> {
+        while !self.stop.is_cancelled()
+            && let Some(tick) = self.blocked.front()
+        {
+            let (minute, item, backfilled) = (tick.minute, tick.item.clone(), tick.backfilled);
+            let scheduled = self.store.schedule(minute, std::slice::from_ref(&item), backfilled).await?;
+            if !scheduled.blocked.is_empty() {
+                let (same, others): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.blocked)
+                    .into_iter()
+                    .partition(|tick| tick.item.identifier() == item.identifier());
+                self.blocked = others;
+                self.blocked.extend(same);
+                return Ok(());
+            }
+            self.blocked.pop_front();
+            self.report_scheduled(minute, scheduled, backfilled);
+        }
+        Ok(())
+    }
+
+    fn report_scheduled(&self, minute: Minute, scheduled: Scheduled, backfilled: bool) {
         let timestamp = minute.begin();
         for (identifier, error) in scheduled.refused {
             self.report(CronEvent::Refused { timestamp, identifier, error });
@@ -289,7 +370,6 @@ impl<OnEvent: Fn(CronEvent)> Schedule<OnEvent> {
             (false, true) => self.report(CronEvent::Backfilled { timestamp, identifiers }),
             (false, false) => self.report(CronEvent::Scheduled { timestamp, identifiers }),
         }
-        Ok(())
     }
 
     fn report(&self, event: CronEvent) {

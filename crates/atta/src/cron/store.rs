@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use chrono::{DateTime, Utc};
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::Pool;
+use futures_util::future::join3;
 use serde::Serialize;
-use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_util::sync::CancellationToken;
@@ -15,23 +15,19 @@ use tokio_util::sync::CancellationToken;
 use super::moment::Minute;
 use super::plan::Known;
 use super::{Cron, payload};
-use crate::db::pool;
+use crate::db::lease::Lease;
+use crate::db::read_clock;
 use crate::job::StoredTime;
 use crate::{Error, Result, Schema};
 
-const READ_CLOCK: &str = include_str!("../../sql/queries/read_clock.sql");
-const REGISTER_CRON_ITEMS: &str = include_str!("../../sql/queries/register_cron_items.sql");
-const SCHEDULE_CRON_JOBS: &str = include_str!("../../sql/queries/schedule_cron_jobs.sql");
-
-/// How long to wait for an answer before a connection is abandoned. The outcome of its statement is then unknown.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// An add by key, or to a queue, may wait for another transaction. Set here, because a session behind a pooler is not ours.
+const BEGIN: &str = "begin isolation level read committed; set local lock_timeout = '1s'";
 
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 pub(super) struct Store {
     pool: Pool,
-    register_cron_items: String,
-    schedule_cron_jobs: String,
+    schema: Schema,
     /// Ends the wait for a connection, but not a running statement.
     stop: CancellationToken,
 }
@@ -43,16 +39,13 @@ pub(super) struct Scheduled {
     pub(super) identifiers: Vec<String>,
     /// The items that the database refused, and why.
     pub(super) refused: Vec<(String, Error)>,
+    /// The items whose jobs can't be added yet: another transaction keeps the job of their key, or their queue, locked.
+    pub(super) blocked: Vec<String>,
 }
 
 impl Store {
     pub(super) fn new(pool: Pool, schema: &Schema, stop: CancellationToken) -> Store {
-        Store {
-            pool,
-            register_cron_items: schema.fill(REGISTER_CRON_ITEMS),
-            schedule_cron_jobs: schema.fill(SCHEDULE_CRON_JOBS),
-            stop,
-        }
+        Store { pool, schema: schema.clone(), stop }
     }
 
     /// The database's time, and this machine's at the same moment: half-way between request and answer.
@@ -60,12 +53,9 @@ impl Store {
         let doing = "reading the database's clock";
         let client = self.client(doing).await?;
         let (asked_at, began) = (Utc::now(), Instant::now());
-        let rows = self.query_on(client, doing, READ_CLOCK, &[]).await?;
-        let local = asked_at + began.elapsed() / 2;
-        let row = rows
-            .first()
-            .ok_or_else(|| Error::unavailable(format!("{doing}: the database returned no row")))?;
-        Ok((row.get("now"), local))
+        let answer = client.answered(doing, read_clock(&client)).await?;
+        let now = answer.map_err(|error| Error::database(doing, error))?;
+        Ok((now, asked_at + began.elapsed() / 2))
     }
 
     /// Registers the items, from `now` on, and returns what was known about them before.
@@ -75,8 +65,8 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<HashMap<String, Known>> {
         let parameters: [Parameter<'_>; 2] = [(&identifiers, Type::TEXT_ARRAY), (&now, Type::TIMESTAMPTZ)];
-        let doing = "registering cron items";
-        let rows = self.query(doing, &self.register_cron_items, &parameters).await?;
+        let sql = self.schema.fill(include_str!("../../sql/queries/register_cron_items.sql"));
+        let rows = self.query("registering cron items", &sql, &parameters).await?;
         let known = |row: &Row| {
             let StoredTime(known_since) = row.get(1);
             let last_execution = row.get::<_, Option<StoredTime>>(2).map(|StoredTime(time)| time);
@@ -85,7 +75,8 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get(0), known(row))).collect())
     }
 
-    /// Adds the jobs of a minute. If the database refuses one because of its values, the others are still added.
+    /// Adds the jobs of a minute. If the database refuses one because of its values, or another transaction blocks it, the
+    /// others are still added.
     pub(super) async fn schedule(
         &self,
         minute: Minute,
@@ -96,11 +87,11 @@ impl Store {
             items.iter().map(|item| CronJob::new(item, minute, backfilled)).collect();
         let error = match self.schedule_cron_jobs(minute, &jobs).await {
             Ok(identifiers) => {
-                return Ok(Scheduled { identifiers, refused: Vec::new() });
+                return Ok(Scheduled { identifiers, ..Scheduled::default() });
             }
             Err(error) => error,
         };
-        if !is_about_values(&error) {
+        if !is_about_values(&error) && !is_blocked(&error) {
             return Err(error);
         }
         let mut scheduled = Scheduled::default();
@@ -110,6 +101,7 @@ impl Store {
                 Err(error) if is_about_values(&error) => {
                     scheduled.refused.push((job.identifier.to_owned(), error))
                 }
+                Err(error) if is_blocked(&error) => scheduled.blocked.push(job.identifier.to_owned()),
                 Err(error) => return Err(error),
             }
         }
@@ -124,38 +116,34 @@ impl Store {
         let at = minute.begin();
         let parameters: [Parameter<'_>; 3] =
             [(&jobs, Type::TEXT), (&at, Type::TIMESTAMPTZ), (&payloads, Type::TEXT_ARRAY)];
-        let rows = self.query(&doing, &self.schedule_cron_jobs, &parameters).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        let client = self.client(&doing).await?;
+        let sql = self.schema.fill(include_str!("../../sql/queries/schedule_cron_jobs.sql"));
+        let failed = |error| Error::database(&doing, error);
+        let added = async {
+            // All is sent before the first is answered. If the statement fails, the commit ends the transaction without it.
+            let (begun, rows, committed) = join3(
+                client.batch_execute(BEGIN),
+                client.query_typed(&sql, &parameters),
+                client.batch_execute("commit"),
+            )
+            .await;
+            begun.map_err(failed)?;
+            let rows = rows.map_err(failed)?;
+            committed.map_err(failed)?;
+            Ok(rows.iter().map(|row| row.get(0)).collect())
+        };
+        client.answered(&doing, added).await?
     }
 
     async fn query(&self, doing: &str, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
         let client = self.client(doing).await?;
-        self.query_on(client, doing, sql, parameters).await
+        let answer = client.answered(doing, client.query_typed(sql, parameters)).await?;
+        answer.map_err(|error| Error::database(doing, error))
     }
 
-    async fn query_on(
-        &self,
-        client: Object,
-        doing: &str,
-        sql: &str,
-        parameters: &[Parameter<'_>],
-    ) -> Result<Vec<Row>> {
-        match timeout(PATIENCE, client.query_typed(sql, parameters)).await {
-            Ok(answer) => answer.map_err(|error| Error::database(doing, error)),
-            Err(_) => {
-                // The pool must not hand out a connection on which a statement is still running.
-                drop(Object::take(client));
-                Err(Error::unavailable(format!(
-                    "{doing}: no response from the database within {} seconds",
-                    PATIENCE.as_secs()
-                )))
-            }
-        }
-    }
-
-    async fn client(&self, doing: &str) -> Result<Object> {
+    async fn client(&self, doing: &str) -> Result<Lease> {
         let stopped = || Error::unavailable(format!("{doing}: the worker is shutting down"));
-        self.stop.run_until_cancelled(pool::get(&self.pool, doing)).await.unwrap_or_else(|| Err(stopped()))
+        self.stop.run_until_cancelled(Lease::get(&self.pool, doing)).await.unwrap_or_else(|| Err(stopped()))
     }
 }
 
@@ -169,6 +157,11 @@ fn is_about_values(error: &Error) -> bool {
         "P0001" | "54000" => true,
         _ => ["22", "23", "GWB"].iter().any(|class| code.starts_with(class)),
     }
+}
+
+/// Whether the statement waited too long for a lock of another transaction.
+fn is_blocked(error: &Error) -> bool {
+    error.db_code() == Some("55P03")
 }
 
 /// A job in the form that the statement reads.

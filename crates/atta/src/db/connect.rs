@@ -9,11 +9,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio_postgres::config::{Host, SslMode as DriverSslMode, SslNegotiation};
-use tokio_postgres::{Client, Config, SimpleQueryMessage, Socket};
+use tokio_postgres::{CancelToken, Client, Config, SimpleQueryMessage, Socket};
 
 use super::connect_failure::{Failure, Miss};
 use super::connection::{ConnectionSettings, Server, SessionKind};
 use super::tls::{Connector, SslMode, Stream};
+use crate::{Error, Result};
 
 /// The driver's half of a connection, which a task must poll.
 pub(crate) type Connection = tokio_postgres::Connection<Socket, Stream>;
@@ -47,7 +48,17 @@ pub(crate) async fn open(settings: &ConnectionSettings) -> Result<(Client, Conne
     Err(Failure::new(settings, misses))
 }
 
-/// The kinds of session to search for, one after the other.
+/// Asks the server to cancel the statement of a connection, over a connection of its own. Cancel safe.
+pub(crate) async fn cancel(settings: &ConnectionSettings, token: &CancelToken) -> Result<()> {
+    let doing = "cancelling a statement";
+    let connector = settings.tls().connector()?;
+    match within(settings.connect_timeout(), token.cancel_query(connector)).await {
+        Some(sent) => sent.map_err(|error| Error::database(doing, error)),
+        None => Err(Error::unavailable(format!("{doing}: the server did not answer"))),
+    }
+}
+
+/// The kinds of session to try in turn: all servers are tried for the first kind, then for the next.
 fn passes(session: SessionKind) -> &'static [SessionKind] {
     match session {
         SessionKind::Any => &[SessionKind::Any],

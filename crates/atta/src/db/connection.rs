@@ -8,6 +8,8 @@ mod parse;
 mod options;
 mod service;
 pub(crate) mod passfile;
+mod data;
+mod values;
 #[cfg(test)]
 mod tests;
 
@@ -17,23 +19,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use tokio_postgres::config::{ChannelBinding, Host};
-use tokio_postgres::{Client, Config};
+use serde::Serialize;
+use tokio_postgres::config::Host;
+use tokio_postgres::{CancelToken, Client, Config};
 
 use super::tls::TlsSettings;
 use super::{connect, pool};
-use crate::{Error, Result};
+use crate::Result;
+pub use data::ConnectionData;
 use options::Options;
+pub(crate) use values::choose;
+use values::{chosen, config, number, servers, session};
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// After how long without an answer a connection counts as lost. It must be shorter than the default recovery threshold
-/// of 30 seconds.
-const SILENCE: Duration = Duration::from_secs(20);
-
-/// The name of connections that neither belong to a worker nor have a name from the user.
-const APPLICATION_NAME: &str = "atta";
 
 /// Where the database is and how to connect to it.
 ///
@@ -82,7 +81,8 @@ pub(crate) struct Server {
 }
 
 /// The kind of session that is requested of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum SessionKind {
     Any,
     ReadWrite,
@@ -191,6 +191,17 @@ impl ConnectionSettings {
     /// All settings as a connection string that needs no environment, **with the password in it**. For passing the
     /// connection to another process, never for displaying it.
     pub fn to_string_with_password(&self) -> String {
+        self.options_with_password().to_text()
+    }
+
+    /// All settings as data that need no environment and no parser, **with the password in them**. For passing the
+    /// connection to another process, whose database client may be written in any language.
+    pub fn to_data_with_password(&self) -> ConnectionData {
+        ConnectionData::of(self)
+    }
+
+    /// If there are several servers, the passfile may have several passwords, and its path is passed on instead.
+    fn options_with_password(&self) -> Options {
         let mut options = self.options.clone();
         if let Some(password) = self.servers.first().and_then(|server| self.look_up_password(server).password)
             && !self.has_password()
@@ -198,7 +209,7 @@ impl ConnectionSettings {
         {
             options.set("password", password);
         }
-        options.to_text()
+        options
     }
 
     /// Opens one connection. A task drives its other half, and ends with the client.
@@ -209,6 +220,15 @@ impl ConnectionSettings {
         // An error of the connection is returned by the client's next call.
         tokio::spawn(connection);
         Ok(client)
+    }
+
+    /// Asks the server to cancel the statement that runs on a connection, if one does. `token` is the connection's
+    /// [`cancel_token`](Client::cancel_token). The request is sent over a connection of its own, with these settings for
+    /// TLS. Only the statement's own result shows whether it was cancelled.
+    ///
+    /// Cancel safe: the request is sent or not.
+    pub async fn cancel(&self, token: &CancelToken) -> Result<()> {
+        connect::cancel(self, token).await
     }
 
     /// A pool of up to `size` connections, for example for [`WorkerUtils::new`](crate::WorkerUtils::new). Opens none
@@ -325,147 +345,4 @@ impl fmt::Debug for ConnectionSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ConnectionSettings").field(&self.to_string()).finish()
     }
-}
-
-fn config(options: &Options) -> Result<Config> {
-    let mut config = Config::new();
-    config.user(options.get("user").unwrap_or_default());
-    config.dbname(options.get("dbname").unwrap_or_default());
-    if let Some(password) = options.get("password") {
-        config.password(password);
-    }
-    if let Some(more) = options.get("options") {
-        config.options(more);
-    }
-    config.application_name(options.get("application_name").unwrap_or(APPLICATION_NAME));
-    config.channel_binding(chosen(
-        options,
-        "channel_binding",
-        &[
-            ("prefer", ChannelBinding::Prefer),
-            ("disable", ChannelBinding::Disable),
-            ("require", ChannelBinding::Require),
-        ],
-    )?);
-    // Neither option changes anything here, but values that can't be supported must be rejected.
-    chosen(options, "gssencmode", &[("disable", ()), ("prefer", ())])?;
-    chosen(
-        options,
-        "client_encoding",
-        &[("auto", ()), ("utf8", ()), ("UTF8", ()), ("UTF-8", ()), ("utf-8", ())],
-    )?;
-    set_liveness(&mut config, options)?;
-    Ok(config)
-}
-
-/// Sets how lost connections are detected.
-fn set_liveness(config: &mut Config, options: &Options) -> Result<()> {
-    let seconds = |key| Ok::<_, Error>(number::<u32>(options, key)?.map(|s| Duration::from_secs(s.into())));
-    config.keepalives(number::<i32>(options, "keepalives")? != Some(0));
-    // Zero selects the system's own default, as in libpq.
-    let zero = |duration: &Duration| !duration.is_zero();
-    config.keepalives_idle(seconds("keepalives_idle")?.filter(zero).unwrap_or(SILENCE));
-    if let Some(interval) = seconds("keepalives_interval")?.filter(zero) {
-        config.keepalives_interval(interval);
-    }
-    if let Some(count) = number::<u32>(options, "keepalives_count")?.filter(|count| *count > 0) {
-        config.keepalives_retries(count);
-    }
-    match number::<u32>(options, "tcp_user_timeout")? {
-        None => config.tcp_user_timeout(SILENCE),
-        Some(0) => config,
-        Some(milliseconds) => config.tcp_user_timeout(Duration::from_millis(milliseconds.into())),
-    };
-    Ok(())
-}
-
-fn servers(options: &Options) -> Result<Vec<Server>> {
-    let list = |key| options.get(key).map(|value| value.split(',').map(str::trim).collect::<Vec<_>>());
-    let hosts = list("host").unwrap_or_else(|| vec![""]);
-    let addresses = list("hostaddr").unwrap_or_else(|| vec![""; hosts.len()]);
-    let ports = list("port").unwrap_or_else(|| vec![""]);
-    if addresses.len() != hosts.len() {
-        let (found, wanted) = (addresses.len(), hosts.len());
-        return Err(Error::config(format!("hostaddr has {found} entries for {wanted} hosts")));
-    }
-    if ports.len() != 1 && ports.len() != hosts.len() {
-        let (found, wanted) = (ports.len(), hosts.len());
-        return Err(Error::config(format!("port has {found} entries for {wanted} hosts")));
-    }
-    let mut servers = Vec::with_capacity(hosts.len());
-    for (index, (host, address)) in hosts.iter().zip(&addresses).enumerate() {
-        let host = match (*host, *address) {
-            ("", "") => options.default_host(),
-            ("", address) => address.to_owned(),
-            (host, _) => host.to_owned(),
-        };
-        let port = ports.get(index).or_else(|| ports.first()).copied().unwrap_or_default();
-        servers.push(Server { host: to_host(&host), address: to_address(address)?, port: to_port(port)? });
-    }
-    Ok(servers)
-}
-
-fn to_host(text: &str) -> Host {
-    #[cfg(unix)]
-    if text.starts_with('/') {
-        return Host::Unix(text.into());
-    }
-    Host::Tcp(text.into())
-}
-
-fn to_address(text: &str) -> Result<Option<IpAddr>> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let address =
-        text.parse().map_err(|_| Error::config(format!("hostaddr is not an IP address: {text:?}")))?;
-    Ok(Some(address))
-}
-
-/// The text in the place of a port may be half of a password, so the error does not repeat it.
-fn to_port(text: &str) -> Result<u16> {
-    match text.parse() {
-        _ if text.is_empty() => Ok(5432),
-        Ok(port) if port > 0 => Ok(port),
-        _ => Err(Error::config("invalid connection string: the port is not a number from 1 to 65535").with_hint(
-            "if the password has special characters, write them percent-encoded: @ is %40, / is %2F, : is %3A",
-        )),
-    }
-}
-
-fn session(options: &Options) -> Result<SessionKind> {
-    use SessionKind::{Any, PreferStandby, Primary, ReadOnly, ReadWrite, Standby};
-    chosen(
-        options,
-        "target_session_attrs",
-        &[
-            ("any", Any),
-            ("read-write", ReadWrite),
-            ("read-only", ReadOnly),
-            ("primary", Primary),
-            ("standby", Standby),
-            ("prefer-standby", PreferStandby),
-        ],
-    )
-}
-
-/// Chooses one of a few words; the first of them if none is given.
-pub(crate) fn choose<T: Copy>(key: &str, given: Option<&str>, choices: &[(&str, T)]) -> Result<T> {
-    let given = given.unwrap_or(choices[0].0);
-    choices.iter().find(|(word, _)| *word == given).map(|(_, choice)| *choice).ok_or_else(|| {
-        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
-        Error::config(format!("{key} is {given:?}, and must be one of: {}", words.join(", ")))
-    })
-}
-
-fn chosen<T: Copy>(options: &Options, key: &str, choices: &[(&str, T)]) -> Result<T> {
-    choose(key, options.get(key), choices)
-}
-
-fn number<T: std::str::FromStr>(options: &Options, key: &str) -> Result<Option<T>> {
-    options
-        .get(key)
-        .map(|text| text.trim().parse())
-        .transpose()
-        .map_err(|_| Error::config(format!("{key} is not a whole number, or out of range")))
 }

@@ -1,6 +1,7 @@
 //! TLS, with libpq's sslmodes: which checks are made of a server's certificate, and the driver's connector on rustls.
 
 mod certificate;
+mod data;
 mod stream;
 mod verify;
 
@@ -14,6 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::{ClientConfig, SupportedProtocolVersion};
 
+pub(crate) use data::TlsData;
 pub(crate) use stream::{Connector, Stream};
 
 use super::connection::{choose, passfile};

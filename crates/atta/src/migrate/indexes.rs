@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
 
 use super::plan::Step;
+use super::queries::{Limits, read_index_builds, read_limits, set_limits};
 use super::state::State;
 use crate::Schema;
 
@@ -96,9 +96,7 @@ pub(super) async fn wait_for_other_builds(
     schema: &Schema,
     state: &State,
 ) -> Result<bool, tokio_postgres::Error> {
-    let sql = include_str!("../../sql/queries/read_index_builds.sql");
-    let parameters = [(&schema.name() as _, Type::TEXT), (&jobs_table(state) as _, Type::TEXT)];
-    let is_building = client.query_typed_one(sql, &parameters).await?.get("is_building");
+    let is_building = read_index_builds(client, schema, jobs_table(state)).await?;
     if is_building {
         tokio::time::sleep(PAUSE).await;
     }
@@ -126,12 +124,6 @@ async fn run(client: &Client, steps: &[Step]) -> Result<(), tokio_postgres::Erro
     Ok(())
 }
 
-/// The time limits of a session, as values of settings.
-struct Limits {
-    statement: String,
-    lock: String,
-}
-
 impl Limits {
     fn none() -> Limits {
         Limits { statement: "0".into(), lock: "0".into() }
@@ -140,15 +132,4 @@ impl Limits {
     fn is_set(&self) -> bool {
         self.statement != "0" || self.lock != "0"
     }
-}
-
-async fn read_limits(client: &Client) -> Result<Limits, tokio_postgres::Error> {
-    let row = client.query_typed_one(include_str!("../../sql/queries/read_limits.sql"), &[]).await?;
-    Ok(Limits { statement: row.get("statement_timeout"), lock: row.get("lock_timeout") })
-}
-
-async fn set_limits(client: &Client, limits: &Limits) -> Result<(), tokio_postgres::Error> {
-    let sql = include_str!("../../sql/queries/set_limits.sql");
-    let parameters = [(&limits.statement as _, Type::TEXT), (&limits.lock as _, Type::TEXT)];
-    client.query_typed(sql, &parameters).await.map(drop)
 }

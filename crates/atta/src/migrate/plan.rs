@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn every_older_revision_takes_the_way_that_fits_its_tables() {
+    fn each_older_revision_gets_the_steps_that_match_its_tables() {
         assert!(titles(&state(None)).contains(&"the tables".to_owned()));
         for revision in 1..=19 {
             let titles = titles(&state(Some(revision)));

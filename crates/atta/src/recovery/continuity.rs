@@ -9,7 +9,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 /// This worker's own heartbeats, shared by the parts of the worker.
 pub(crate) struct Continuity {
@@ -23,6 +23,8 @@ struct State {
     last: Instant,
     /// The server that answered it, identified by its start time.
     server: Option<DateTime<Utc>>,
+    /// The server's time when it did.
+    server_now: Option<DateTime<Utc>>,
     /// Since when heartbeats have been continuous: the time at which the first of them was answered.
     since: Option<Instant>,
     /// When a heartbeat was last answered after others may have declared this worker dead.
@@ -37,27 +39,32 @@ pub(crate) struct Heartbeat {
     /// When the server was started. After a failover another server process is the primary, so the value changes then
     /// too.
     pub(crate) server_started_at: DateTime<Utc>,
+    /// The server's time.
+    pub(crate) server_now: DateTime<Utc>,
     /// Whether the worker was still registered and had not been declared dead.
     pub(crate) was_registered: bool,
 }
 
 impl Continuity {
     pub(crate) fn new(threshold: Duration, now: Instant) -> Continuity {
-        let state = State { last: now, server: None, since: None, resumed: None };
+        let state = State { last: now, server: None, server_now: None, since: None, resumed: None };
         Continuity { threshold, state: Mutex::new(state) }
     }
 
     /// Records a heartbeat. Returns whether others may have declared this worker dead before it.
     pub(crate) fn note(&self, heartbeat: Heartbeat) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let Heartbeat { sent_at, answered_at, server_started_at, was_registered } = heartbeat;
+        let Heartbeat { sent_at, answered_at, server_started_at, server_now, was_registered } = heartbeat;
         // The longest time that can have passed on the server between the two heartbeats.
         let gap = answered_at.saturating_duration_since(state.last);
         let is_resumed = gap > self.threshold || !was_registered;
-        let is_continuous =
-            was_registered && gap <= self.threshold / 2 && state.server == Some(server_started_at);
+        let is_step = state.server_now.is_some_and(|last| self.is_step(server_now - last, gap));
+        let is_continuous = was_registered
+            && gap <= self.threshold / 2
+            && state.server == Some(server_started_at)
+            && !is_step;
         state.last = sent_at;
-        state.server = Some(server_started_at);
+        (state.server, state.server_now) = (Some(server_started_at), Some(server_now));
         if !is_continuous {
             state.since = Some(answered_at);
         }
@@ -65,6 +72,14 @@ impl Continuity {
             state.resumed = Some(answered_at);
         }
         is_resumed
+    }
+
+    /// Whether the server's clock was set between two heartbeats. The age of a heartbeat is measured by that clock: after a
+    /// step forward all workers look stale, until each has sent its next heartbeat.
+    fn is_step(&self, on_server: TimeDelta, here: Duration) -> bool {
+        let here = TimeDelta::from_std(here).unwrap_or(TimeDelta::MAX);
+        let limit = TimeDelta::from_std(self.threshold / 4).unwrap_or(TimeDelta::MAX);
+        (on_server - here).abs() > limit
     }
 
     /// For how long heartbeats have been continuous: on one server, and without a gap of more than half a threshold.
@@ -109,6 +124,28 @@ mod tests {
     /// whether the worker was registered.
     type Sent = (u64, u64, i64, bool);
 
+    #[test]
+    fn a_step_of_the_servers_clock_is_a_new_beginning() {
+        // By how many seconds the clock is set, and whether that is a step. A quarter of a threshold is none.
+        for (step, is_step) in [(0, false), (7, false), (-7, false), (9, true), (61, true), (-3600, true)] {
+            let start = Instant::now();
+            let continuity = Continuity::new(THRESHOLD, start);
+            for (seconds, offset) in [(0, 0), (5, 0), (10, step)] {
+                let at = after(start, seconds);
+                continuity.note(Heartbeat {
+                    sent_at: at,
+                    answered_at: at,
+                    server_started_at: DateTime::UNIX_EPOCH,
+                    server_now: DateTime::from_timestamp(1_000_000 + seconds as i64 + offset, 0).unwrap(),
+                    was_registered: true,
+                });
+            }
+            let expected = Duration::from_secs(if is_step { 2 } else { 12 });
+            assert_eq!(continuity.duration(after(start, 12)), expected, "{step}");
+            assert!(!continuity.may_have_lost(start, after(start, 12)), "its own claims are not in question");
+        }
+    }
+
     fn after(start: Instant, seconds: u64) -> Instant {
         start + Duration::from_secs(seconds)
     }
@@ -118,6 +155,7 @@ mod tests {
             sent_at: after(start, sent),
             answered_at: after(start, answered),
             server_started_at: DateTime::from_timestamp(server, 0).unwrap(),
+            server_now: DateTime::from_timestamp(1_000_000 + answered as i64, 0).unwrap(),
             was_registered,
         })
     }

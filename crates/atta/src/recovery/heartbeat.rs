@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{ClientWrapper, Pool};
-use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_util::sync::CancellationToken;
 
 use super::continuity;
+use super::queries::{self, ServerTimes};
 use crate::db::ConnectionSettings;
 use crate::db::pool::{self, SESSION, StatementLimits};
 use crate::event::WorkerEvent;
@@ -103,7 +102,7 @@ impl Heartbeats {
         let (shared, doing) = (self.shared.clone(), "deregistering the worker");
         let deregistered = async {
             self.connect(doing).await?;
-            self.query(doing, &shared.sql.deregister_worker, &[(&&*shared.worker_id, Type::TEXT)]).await
+            self.answered(doing, queries::deregister_worker(self.connected(doing)?, &shared).await)
         };
         let limit = shared.recovery_threshold.min(DEREGISTRATION);
         let deregistered = tokio::time::timeout(limit, deregistered).await;
@@ -111,7 +110,7 @@ impl Heartbeats {
         if deregistered.is_err() {
             self.client = None;
         }
-        deregistered.map(drop)
+        deregistered
     }
 
     /// Makes one attempt, and abandons it when it takes too long. After an error, the next attempt uses a new
@@ -154,63 +153,61 @@ impl Heartbeats {
     async fn send(&mut self, doing: &str, is_first: bool) -> Result<()> {
         let shared = self.shared.clone();
         let mut sent_at = Instant::now();
-        let mut rows = match is_first {
-            true => Vec::new(),
-            false => self.query(doing, &shared.sql.heartbeat, &[(&&*shared.worker_id, Type::TEXT)]).await?,
+        let client = self.connected(doing)?;
+        let mut times = match is_first {
+            true => None,
+            false => self.answered(doing, queries::heartbeat(client, &shared).await)?,
         };
-        let was_registered = is_first || !rows.is_empty();
-        if rows.is_empty() {
+        let was_registered = is_first || times.is_some();
+        let mut was_declared_dead = false;
+        if times.is_none() {
             sent_at = Instant::now();
-            rows = self.insert(doing).await?;
+            let registered = queries::register_worker(client, &shared, &host()).await;
+            if let Some(registered) = self.answered(doing, registered)? {
+                was_declared_dead = registered.was_declared_dead;
+                times = Some(registered.times);
+            }
         }
-        let row = rows
-            .first()
-            .ok_or_else(|| Error::unavailable(format!("{doing}: the database returned no row")))?;
-        let heartbeat = continuity::Heartbeat {
-            sent_at,
-            answered_at: Instant::now(),
-            server_started_at: row.get("server_started_at"),
-            was_registered,
-        };
-        let is_resumed = shared.continuity.note(heartbeat);
-        if is_resumed && !is_first {
-            tracing::warn!(
-                "this worker was declared dead because its heartbeats stopped; other workers may have recovered its jobs"
-            );
-            shared.events.send(|| WorkerEvent::Resumed);
+        let times =
+            times.ok_or_else(|| Error::unavailable(format!("{doing}: the database returned no row")))?;
+        let ServerTimes { server_started_at, server_now } = times;
+        let answered_at = Instant::now();
+        let heartbeat =
+            continuity::Heartbeat { sent_at, answered_at, server_started_at, server_now, was_registered };
+        let was_overdue = shared.continuity.is_overdue(answered_at);
+        let may_have_lost_jobs = shared.continuity.note(heartbeat);
+        if may_have_lost_jobs && !is_first {
+            report_gap(&shared, was_registered, was_declared_dead);
+            if was_overdue || was_declared_dead {
+                shared.events.send(|| WorkerEvent::Resumed);
+            }
         }
         Ok(())
     }
 
-    async fn insert(&self, doing: &str) -> Result<Vec<Row>> {
-        let shared = &self.shared;
-        let slots = i32::try_from(shared.slots).unwrap_or(i32::MAX);
-        let pid = i32::try_from(std::process::id()).unwrap_or_default();
-        let parameters: [(&(dyn ToSql + Sync), Type); 7] = [
-            (&&*shared.worker_id, Type::TEXT),
-            (&host(), Type::TEXT),
-            (&pid, Type::INT4),
-            (&env!("CARGO_PKG_VERSION"), Type::TEXT),
-            (&shared.task_identifiers, Type::TEXT_ARRAY),
-            (&slots, Type::INT4),
-            (&shared.recovery_threshold.as_secs_f64(), Type::FLOAT8),
-        ];
-        self.query(doing, &shared.sql.register_worker, &parameters).await
+    fn connected(&self, doing: &str) -> Result<&ClientWrapper> {
+        self.client.as_ref().ok_or_else(|| Error::unavailable(format!("{doing}: not connected")))
     }
 
-    /// Uses unnamed statements only: behind a pooler, each statement may run on another server connection.
-    async fn query(
-        &self,
-        doing: &str,
-        sql: &str,
-        parameters: &[(&(dyn ToSql + Sync), Type)],
-    ) -> Result<Vec<Row>> {
-        let Some(client) = &self.client else {
-            return Err(Error::unavailable(format!("{doing}: not connected")));
-        };
-        let answered = client.query_typed(sql, parameters).await;
-        answered.map_err(|error| self.shared.utils.explain(Error::database(doing, error)))
+    fn answered<T>(&self, doing: &str, answer: Result<T, tokio_postgres::Error>) -> Result<T> {
+        answer.map_err(|error| self.shared.utils.explain(Error::database(doing, error)))
     }
+}
+
+/// Logs why other workers may have the jobs of this one, or why its claims are gone.
+fn report_gap(shared: &Shared, was_registered: bool, was_declared_dead: bool) {
+    let message = match (was_registered, was_declared_dead) {
+        (true, _) => {
+            "no heartbeat of this worker succeeded for longer than the threshold; other workers may have recovered its jobs"
+        }
+        (false, true) => {
+            "this worker was declared dead because its heartbeats stopped; other workers recover its jobs"
+        }
+        (false, false) => {
+            "the registration of this worker was missing, for example because the schema was created anew; the worker has registered again"
+        }
+    };
+    tracing::warn!(worker = &*shared.worker_id, "{message}");
 }
 
 fn no_answer(doing: &str, limit: Duration) -> Error {

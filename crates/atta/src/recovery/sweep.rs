@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{ask, free, report};
+use super::{connect, free, queries, report};
 use crate::worker::Shared;
 
 /// When each of the two checks is due.
@@ -47,7 +47,7 @@ impl SweepTimer {
         self.next = Instant::now() + Duration::from_secs(fastrand::u64(480..600));
         // Frees rows that somebody kept locked at every earlier check.
         self.recover_orphans(shared).await;
-        sweep_stale_locks(shared).await;
+        apply_four_hours(shared).await;
     }
 
     async fn recover_orphans(&mut self, shared: &Shared) {
@@ -67,14 +67,11 @@ impl SweepTimer {
     }
 }
 
-async fn sweep_stale_locks(shared: &Shared) {
-    match ask(shared, &shared.sql.sweep_stale_locks, &[]).await {
-        Ok(rows) => {
-            let freed: i64 = rows.first().map_or(0, |row| row.get("freed"));
-            if freed > 0 {
-                tracing::warn!(freed, "unlocked jobs that had been locked for more than four hours");
-            }
-        }
+async fn apply_four_hours(shared: &Shared) {
+    let swept = async { queries::sweep_stale_locks(shared.on(&connect(shared).await?)).await };
+    match swept.await {
+        Ok(0) => {}
+        Ok(freed) => tracing::warn!(freed, "unlocked jobs that had been locked for more than four hours"),
         Err(error) => tracing::warn!(%error, "could not remove locks older than four hours; retrying later"),
     }
 }

@@ -1,165 +1,17 @@
 //! Adding jobs: one or many, and within the caller's own transaction.
 
 use std::borrow::Cow;
-use std::future::Future;
 
-use bytes::{Bytes, BytesMut};
 use chrono::{DateTime, Utc};
-use futures_util::SinkExt;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
-use tokio_postgres::CopyInSink;
-use tokio_postgres::types::Type;
 
 use super::bulk::is_worthwhile;
 use super::check::check_job;
-use super::{WorkerUtils, decode_jobs};
+use super::connection::{AddJobs, Own, Preparing};
+use super::{WorkerUtils, queries};
 use crate::db::pool;
 use crate::{BatchTaskHandler, Error, Job, JobKeyMode, JobSpec, Result, TaskHandler};
-
-/// A connection or transaction through which jobs can be added.
-///
-/// Implemented for tokio-postgres and deadpool clients and transactions, and behind features for those of sqlx,
-/// diesel-async and sea-orm. Jobs that were added through a transaction are gone if it is rolled back.
-///
-/// Implement it for the connections of any other library: only [`AddJobs::query_text`] is needed. Errors of the library
-/// are passed on by [`Error::driver`].
-pub trait AddJobs: Send {
-    /// Runs a statement with one text argument and returns its one column of text.
-    fn query_text(&mut self, sql: &str, argument: String)
-    -> impl Future<Output = Result<Vec<String>>> + Send;
-
-    /// Whether [`AddJobs::copy`] works here. Default: no; then many jobs are added through the SQL function.
-    fn can_copy(&self) -> bool {
-        false
-    }
-
-    /// Runs a COPY with these data.
-    fn copy(&mut self, sql: &str, data: BytesMut) -> impl Future<Output = Result<()>> + Send {
-        let _ = (sql, data);
-        std::future::ready(Err(Error::invalid_input("adding jobs: this connection does not support COPY")))
-    }
-}
-
-/// If a COPY ends early because its future is dropped, the server treats it as an error. Without a savepoint, that
-/// error would abort the caller's transaction: its commit would then be a rollback, which reports success.
-const SAVEPOINT: &str = "atta_copy";
-
-impl AddJobs for tokio_postgres::Transaction<'_> {
-    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
-        texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
-    }
-
-    fn can_copy(&self) -> bool {
-        true
-    }
-
-    async fn copy(&mut self, sql: &str, data: BytesMut) -> Result<()> {
-        let savepoint = self.savepoint(SAVEPOINT).await.map_err(failed)?;
-        copy(&savepoint, sql, data).await?;
-        savepoint.commit().await.map_err(failed)
-    }
-}
-
-impl AddJobs for tokio_postgres::Client {
-    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
-        texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
-    }
-}
-
-impl AddJobs for deadpool_postgres::Transaction<'_> {
-    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
-        texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
-    }
-
-    fn can_copy(&self) -> bool {
-        true
-    }
-
-    async fn copy(&mut self, sql: &str, data: BytesMut) -> Result<()> {
-        let savepoint = self.savepoint(SAVEPOINT).await.map_err(failed)?;
-        copy(&savepoint, sql, data).await?;
-        savepoint.commit().await.map_err(failed)
-    }
-}
-
-impl AddJobs for deadpool_postgres::Object {
-    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
-        texts(self.query_typed(sql, &[(&argument, Type::TEXT)]).await)
-    }
-}
-
-/// A transaction that is used for one add only. If a COPY fails, or its future is dropped, the whole transaction is
-/// rolled back, so that it needs no savepoint: two round trips less.
-pub(super) struct Own<'a>(deadpool_postgres::Transaction<'a>);
-
-impl<'a> Own<'a> {
-    pub(super) async fn begin(client: &'a mut deadpool_postgres::Object) -> Result<Own<'a>> {
-        Ok(Own(client.transaction().await.map_err(failed)?))
-    }
-
-    pub(super) async fn commit(self) -> Result<()> {
-        self.0.commit().await.map_err(failed)
-    }
-}
-
-impl AddJobs for Own<'_> {
-    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
-        self.0.query_text(sql, argument).await
-    }
-
-    fn can_copy(&self) -> bool {
-        true
-    }
-
-    async fn copy(&mut self, sql: &str, data: BytesMut) -> Result<()> {
-        copy(&self.0, sql, data).await
-    }
-}
-
-/// A pooled connection that keeps its prepared statements.
-struct Preparing(deadpool_postgres::Object);
-
-impl AddJobs for Preparing {
-    async fn query_text(&mut self, sql: &str, argument: String) -> Result<Vec<String>> {
-        let prepared = self.0.prepare_typed_cached(sql, &[Type::TEXT]).await;
-        let statement = prepared.map_err(failed)?;
-        texts(self.0.query(&statement, &[&argument]).await)
-    }
-}
-
-/// After a COPY that was refused, PgBouncer 1.18 has a wrong count of the answers that are still to come. A statement
-/// that is sent before these answers have arrived, such as a rollback or the caller's next statement, may never be
-/// answered. Therefore nothing else is sent until an empty statement has been answered.
-async fn copy(transaction: &tokio_postgres::Transaction<'_>, sql: &str, data: BytesMut) -> Result<()> {
-    let copied = match transaction.copy_in(sql).await {
-        Ok(sink) => send_all(sink, data).await,
-        Err(error) => Err(failed(error)),
-    };
-    if copied.is_err() {
-        let _ = transaction.batch_execute("").await;
-    }
-    copied
-}
-
-/// Sends the data in pieces, so that the connection's task can send one while the next is handed over.
-async fn send_all(sink: CopyInSink<Bytes>, data: BytesMut) -> Result<()> {
-    let mut sink = std::pin::pin!(sink);
-    let mut data = data.freeze();
-    while !data.is_empty() {
-        let piece = data.split_to(data.len().min(1 << 18));
-        sink.send(piece).await.map_err(failed)?;
-    }
-    sink.finish().await.map(drop).map_err(failed)
-}
-
-fn texts(rows: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>) -> Result<Vec<String>> {
-    Ok(rows.map_err(failed)?.iter().map(|row| row.get(0)).collect())
-}
-
-fn failed(error: tokio_postgres::Error) -> Error {
-    Error::database("adding jobs", error)
-}
 
 /// How this role may access the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +51,7 @@ impl RawJobSpec {
 
 /// A job in the form that the SQL functions read.
 #[derive(Serialize)]
-struct Argument<'a> {
+pub(super) struct Argument<'a> {
     identifier: &'a str,
     #[serde(serialize_with = "as_string")]
     payload: Cow<'a, RawValue>,
@@ -216,7 +68,7 @@ struct Argument<'a> {
 
 /// The argument of the statement add_jobs.
 #[derive(Serialize)]
-struct ManyArgument<'a> {
+pub(super) struct ManyArgument<'a> {
     jobs: Vec<Argument<'a>>,
     preserve_run_at: bool,
 }
@@ -256,9 +108,9 @@ impl WorkerUtils {
     /// Adds many jobs of any tasks. Returns them in the same order.
     ///
     /// Fewer than 50 jobs, and jobs with a job key, are added in one round trip. 50 jobs or more without keys are added
-    /// by COPY in a transaction, if the role may write the tables: eight round trips, however many jobs there are. That
-    /// takes less time, since the server does less work per job. The first such call of a [`WorkerUtils`] takes one
-    /// more, to find out what the role may do.
+    /// by COPY in a transaction, if the role may write to the tables. This takes eight round trips for any number of
+    /// jobs, and less time, since the server does less work per job. The first such call of a [`WorkerUtils`] takes one
+    /// more round trip, to read the privileges of the role.
     ///
     /// Cancel safe: it is done as a whole or not at all.
     pub async fn add_raw_jobs(&self, jobs: &[RawJobSpec]) -> Result<Vec<Job>> {
@@ -286,7 +138,7 @@ impl WorkerUtils {
         self.add_raw_job(T::IDENTIFIER, items, spec).await
     }
 
-    /// [`WorkerUtils::add_job`] within a transaction of yours.
+    /// [`WorkerUtils::add_job`] within your own transaction.
     ///
     /// Cancel safe: the transaction can be used and committed afterwards.
     pub async fn add_job_in<T: TaskHandler>(
@@ -299,7 +151,7 @@ impl WorkerUtils {
         self.add_raw_job_in(transaction, T::IDENTIFIER, payload, spec).await
     }
 
-    /// [`WorkerUtils::add_jobs`] within a transaction of yours.
+    /// [`WorkerUtils::add_jobs`] within your own transaction.
     ///
     /// Cancel safe: the transaction can be used and committed afterwards.
     pub async fn add_jobs_in<T: TaskHandler>(
@@ -310,7 +162,7 @@ impl WorkerUtils {
         self.add_raw_jobs_in(transaction, &raw_jobs(jobs)?).await
     }
 
-    /// [`WorkerUtils::add_batch_job`] within a transaction of yours.
+    /// [`WorkerUtils::add_batch_job`] within your own transaction.
     ///
     /// Cancel safe: the transaction can be used and committed afterwards.
     pub async fn add_batch_job_in<T: BatchTaskHandler>(
@@ -323,7 +175,7 @@ impl WorkerUtils {
         self.add_raw_job_in(transaction, T::IDENTIFIER, items, spec).await
     }
 
-    /// [`WorkerUtils::add_raw_job`] within a transaction of yours.
+    /// [`WorkerUtils::add_raw_job`] within your own transaction.
     ///
     /// Cancel safe: the transaction can be used and committed afterwards.
     pub async fn add_raw_job_in(
@@ -335,20 +187,18 @@ impl WorkerUtils {
     ) -> Result<Job> {
         let job = RawJobSpec::new(identifier, payload, spec)?;
         check_job(&job)?;
-        let argument = encode(&self.argument(&job))?;
+        let argument = self.argument(&job);
         let is_deduped = job.spec.job_key_mode == Some(JobKeyMode::UnsafeDedupe);
-        let template = if is_deduped && self.access(transaction).await? != Access::Add {
-            include_str!("../../sql/queries/add_job_deduped.sql")
+        let added = if is_deduped && self.access(transaction).await? != Access::Add {
+            queries::add_job_deduped(transaction, self.schema(), &argument).await
         } else {
-            include_str!("../../sql/queries/add_job.sql")
+            queries::add_job(transaction, self.schema(), &argument).await
         };
-        let sql = self.schema().fill(template);
-        let rows = transaction.query_text(&sql, argument).await.map_err(|error| self.explain(error))?;
-        let added = decode_jobs("adding a job", &rows)?.pop();
+        let added = added.map_err(|error| self.explain(error))?;
         added.ok_or_else(|| not_ours(self.schema().name()))
     }
 
-    /// [`WorkerUtils::add_raw_jobs`] within a transaction of yours.
+    /// [`WorkerUtils::add_raw_jobs`] within your own transaction.
     ///
     /// Cancel safe: the transaction can be used and committed afterwards.
     pub async fn add_raw_jobs_in(
@@ -372,10 +222,8 @@ impl WorkerUtils {
         let preserve_run_at = jobs.iter().any(|job| job.spec.job_key_mode == Some(JobKeyMode::PreserveRunAt));
         let argument =
             ManyArgument { jobs: jobs.iter().map(|job| self.argument(job)).collect(), preserve_run_at };
-        let sql = self.schema().fill(include_str!("../../sql/queries/add_jobs.sql"));
-        let rows =
-            transaction.query_text(&sql, encode(&argument)?).await.map_err(|error| self.explain(error))?;
-        name_jobs(&rows, jobs, self.schema().name())
+        let added = queries::add_jobs(transaction, self.schema(), &argument).await;
+        name_jobs(added.map_err(|error| self.explain(error))?, jobs, self.schema().name())
     }
 
     /// How this role may access the tables. An answer other than `Add` is kept: privileges that are granted later take
@@ -384,15 +232,12 @@ impl WorkerUtils {
         if let Some(access) = self.inner.access.get() {
             return Ok(*access);
         }
-        let sql = self.schema().fill(include_str!("../../sql/queries/read_access.sql"));
-        let rows = transaction.query_text(&sql, String::new()).await.map_err(|error| self.explain(error))?;
-        let access = match rows.first().map(String::as_str) {
-            Some("copy") => Access::Copy,
-            Some("read") => Access::Read,
+        let access = queries::read_access(transaction, self.schema()).await;
+        match access.map_err(|error| self.explain(error))? {
             // Not kept: if the tables are created later, the role may get more access.
-            _ => return Ok(Access::Add),
-        };
-        Ok(*self.inner.access.get_or_init(|| access))
+            Access::Add => Ok(Access::Add),
+            access => Ok(*self.inner.access.get_or_init(|| access)),
+        }
     }
 
     fn argument<'a>(&self, job: &'a RawJobSpec) -> Argument<'a> {
@@ -435,14 +280,13 @@ pub(super) fn in_micros(time: DateTime<Utc>) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(time.timestamp_micros()).unwrap_or(time)
 }
 
-fn encode(argument: &impl Serialize) -> Result<String> {
+pub(super) fn encode(argument: &impl Serialize) -> Result<String> {
     serde_json::to_string(argument)
         .map_err(|error| Error::invalid_input(format!("adding a job: it can't be written as JSON: {error}")))
 }
 
 /// The function returns the jobs in the order of the specs, so their names are taken from the specs.
-fn name_jobs(rows: &[String], specs: &[RawJobSpec], schema: &str) -> Result<Vec<Job>> {
-    let mut jobs = decode_jobs("adding jobs", rows)?;
+fn name_jobs(mut jobs: Vec<Job>, specs: &[RawJobSpec], schema: &str) -> Result<Vec<Job>> {
     if jobs.len() != specs.len() {
         return Err(not_ours(schema));
     }

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::WorkerUtils;
 use super::add::in_micros;
 use super::check::{check_rescheduling, check_text};
+use super::{WorkerUtils, queries};
 use crate::db::pool;
 use crate::{Error, Job, RescheduleJobOptions, Result};
 
@@ -45,7 +45,8 @@ pub struct CleanupCounts {
 }
 
 impl WorkerUtils {
-    /// Removes the job with this key and returns it. A running job is not removed, but does not run again.
+    /// Removes the job with this key and returns it. A running job is not removed: it loses its key, and is not retried
+    /// if it fails.
     ///
     /// Cancel safe: it is done as a whole or not at all.
     pub async fn remove_job(&self, job_key: &str) -> Result<Option<Job>> {
@@ -96,7 +97,7 @@ impl WorkerUtils {
 
     /// Unlocks jobs that workers have claimed, frees the queues locked for them, and returns these jobs. Only for
     /// workers that are known to be gone, as with [`WorkerUtils::force_unlock_workers`]. The attempt that was started
-    /// stays counted.
+    /// still counts.
     ///
     /// Cancel safe: it is done as a whole or not at all.
     pub async fn unlock_jobs(&self, job_ids: &[i64]) -> Result<Vec<Job>> {
@@ -118,7 +119,8 @@ impl WorkerUtils {
     /// are kept even if they have no jobs.
     ///
     /// Safe while workers run and jobs are added: each part locks its table exclusively for a moment. If it does not
-    /// get the lock within two seconds, it returns a transient error.
+    /// get the lock within two seconds, it returns a transient error. That part has then changed nothing; the parts
+    /// before it are done.
     ///
     /// Cancel safe: each task is done as a whole or not at all.
     pub async fn cleanup(&self, tasks: &[CleanupTask], keep: &[&str]) -> Result<CleanupCounts> {
@@ -140,29 +142,36 @@ impl WorkerUtils {
 
     async fn clean_up_one(&self, task: CleanupTask, keep: &[&str]) -> Result<u64> {
         let doing = format!("cleaning up ({})", task.as_str());
-        let failed = |error| self.explain(Error::database(&doing, error));
-        let (lock, delete) = match task {
-            CleanupTask::DeletePermafailedJobs => {
-                (None, include_str!("../../sql/queries/delete_permafailed_jobs.sql"))
-            }
-            CleanupTask::GcTaskIdentifiers => (
-                Some(include_str!("../../sql/queries/lock_tasks.sql")),
-                include_str!("../../sql/queries/delete_unused_tasks.sql"),
-            ),
-            CleanupTask::GcJobQueues => (
-                Some(include_str!("../../sql/queries/lock_job_queues.sql")),
-                include_str!("../../sql/queries/delete_unused_job_queues.sql"),
-            ),
-        };
+        let failed = |error| explain_lock(self.explain(Error::database(&doing, error)));
         let mut client = pool::get(self.pool(), &doing).await?;
         let transaction = client.transaction().await.map_err(failed)?;
-        if let Some(lock) = lock {
-            transaction.batch_execute(&self.schema().fill(lock)).await.map_err(failed)?;
-        }
-        let sql = self.schema().fill(delete);
-        let keep: Vec<String> = keep.iter().map(|identifier| (*identifier).to_owned()).collect();
-        let deleted = transaction.execute(&sql, &[&keep]).await.map_err(failed)?;
+        let schema = self.schema();
+        let deleted = match task {
+            CleanupTask::DeletePermafailedJobs => {
+                queries::delete_permafailed_jobs(&transaction, schema).await
+            }
+            CleanupTask::GcTaskIdentifiers => {
+                queries::lock_tasks(&transaction, schema).await.map_err(failed)?;
+                queries::delete_unused_tasks(&transaction, schema, keep).await
+            }
+            CleanupTask::GcJobQueues => {
+                queries::lock_job_queues(&transaction, schema).await.map_err(failed)?;
+                queries::delete_unused_job_queues(&transaction, schema).await
+            }
+        };
+        let deleted = deleted.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
         Ok(deleted)
+    }
+}
+
+/// Adds a hint if the table was not locked in time.
+fn explain_lock(error: Error) -> Error {
+    match error.db_code() {
+        Some("55P03") => error.with_hint(
+            "an open transaction uses the table, for example one that adds jobs; this part changed nothing, and can be \
+             repeated when that transaction has ended",
+        ),
+        _ => error,
     }
 }

@@ -1,19 +1,20 @@
 //! Adding very many jobs: not through the SQL function, but by COPY in its binary format, with one notification for
 //! all.
 //!
-//! Only for jobs without a key whose values are certainly valid. All other jobs go through the function, which can
-//! merge and reject them. If the caller wants the jobs back, their ids are drawn from the sequence first.
+//! COPY is used only for jobs without a key whose values are certainly valid. All other jobs go through the SQL
+//! function, which can merge and reject them. If the call returns the jobs, their ids are drawn from the sequence
+//! first.
 
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::{BufMut, BytesMut};
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
-use serde_json::json;
 
-use super::add::{Access, AddJobs, Own, RawJobSpec, in_micros};
+use super::add::{Access, RawJobSpec, in_micros};
 use super::check::check_job;
-use super::{WorkerUtils, pool};
+use super::connection::{AddJobs, Own};
+use super::{WorkerUtils, pool, queries};
 use crate::job::Place;
 use crate::{Error, Job, Result};
 
@@ -25,7 +26,7 @@ const TRIES: usize = 10;
 
 /// What the database returns before a COPY.
 #[derive(Deserialize)]
-struct Prepared {
+pub(super) struct Prepared {
     now: DateTime<Utc>,
     tasks: HashMap<String, i32>,
     queues: HashMap<String, i32>,
@@ -45,7 +46,7 @@ impl WorkerUtils {
         Ok(count)
     }
 
-    /// [`WorkerUtils::insert_raw_jobs`] within a transaction of yours.
+    /// [`WorkerUtils::insert_raw_jobs`] within your own transaction.
     ///
     /// Cancel safe: the transaction can be used and committed afterwards.
     pub async fn insert_raw_jobs_in(
@@ -87,17 +88,15 @@ impl WorkerUtils {
         with_ids: bool,
     ) -> Result<Prepared> {
         let prepared = self.prepare(transaction, jobs, if with_ids { jobs.len() } else { 0 }).await?;
-        let sql = if with_ids {
-            include_str!("../../sql/queries/copy_jobs.sql")
-        } else {
-            include_str!("../../sql/queries/copy_jobs_unnamed.sql")
-        };
         let data = self.encode(jobs, &prepared);
         // The notification is sent first, so that the caller's transaction never contains unannounced jobs if the
         // future is dropped in between. Workers receive it when the transaction is committed.
-        let announce = self.schema().fill(include_str!("../../sql/queries/announce_jobs.sql"));
-        transaction.query_text(&announce, jobs.len().to_string()).await?;
-        transaction.copy(&self.schema().fill(sql), data).await.map_err(|error| self.explain(error))?;
+        queries::announce_jobs(transaction, self.schema(), jobs.len()).await?;
+        let copied = match with_ids {
+            true => queries::copy_jobs(transaction, self.schema(), data).await,
+            false => queries::copy_jobs_unnamed(transaction, self.schema(), data).await,
+        };
+        copied.map_err(|error| self.explain(error))?;
         Ok(prepared)
     }
 
@@ -110,17 +109,10 @@ impl WorkerUtils {
         let identifiers: BTreeSet<&str> = jobs.iter().map(|job| job.identifier.as_str()).collect();
         let queue_names: BTreeSet<&str> =
             jobs.iter().filter_map(|job| job.spec.queue_name.as_deref()).collect();
-        let sql = self.schema().fill(include_str!("../../sql/queries/prepare_bulk.sql"));
         for _ in 0..TRIES {
-            let argument = json!({ "identifiers": identifiers, "queue_names": queue_names, "count": count });
-            let rows = transaction
-                .query_text(&sql, argument.to_string())
-                .await
-                .map_err(|error| self.explain(error))?;
-            let answer = rows.first().map(String::as_str).unwrap_or("null");
-            let prepared: Prepared = serde_json::from_str(answer).map_err(|error| {
-                Error::internal(format!("adding jobs: unexpected response from the database: {error}"))
-            })?;
+            let prepared =
+                queries::prepare_bulk(transaction, self.schema(), &identifiers, &queue_names, count).await;
+            let prepared = prepared.map_err(|error| self.explain(error))?;
             if prepared.tasks.len() == identifiers.len() && prepared.queues.len() == queue_names.len() {
                 return Ok(prepared);
             }

@@ -40,7 +40,7 @@ pub struct TaskSummary {
     pub jobs: JobCounts,
 }
 
-/// An atta worker, or a worker of another program that is known only by its locks.
+/// A worker of atta, or a worker of another tool, which is known only by its locks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WorkerSummary {
@@ -83,7 +83,7 @@ pub enum WorkerStatus {
     Alive,
     /// It sent no heartbeat for its recovery threshold: other workers declare it dead and recover its jobs and queues.
     Stale,
-    /// It is not an atta worker and holds a lock. Whether it is alive is unknown.
+    /// It is a worker of another tool and holds a lock. Whether it is alive is unknown.
     Foreign,
 }
 

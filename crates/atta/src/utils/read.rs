@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{WorkerUtils, decode_jobs};
+use super::{WorkerUtils, queries};
 use crate::job::{FIRST_TIME, LAST_TIME};
 use crate::{Error, Job, Result};
 
@@ -58,9 +58,10 @@ pub struct JobFilter {
     pub error_contains: Option<String>,
     /// Only jobs that were added before this time.
     pub created_before: Option<DateTime<Utc>>,
-    /// Only jobs whose last attempt failed at this time or later, and that were not retried by hand since. This is the
-    /// time of `updated_at`, which workers of atta set when a job fails. Other changes of the job set it as well, and
-    /// workers of graphile-worker do not set it when a job fails.
+    /// Only jobs whose last attempt failed at this time or later, and that were not reset by
+    /// [`WorkerUtils::retry_jobs`] since. The time of the failure is read from `updated_at`, which workers of atta set
+    /// when a job fails. Other changes of the job set it as well, and workers of graphile-worker do not set it when a
+    /// job fails.
     pub failed_since: Option<DateTime<Utc>>,
     /// Only jobs that a worker claimed before this time, and still has.
     pub locked_before: Option<DateTime<Utc>>,
@@ -152,18 +153,14 @@ impl WorkerUtils {
     ///
     /// Cancel safe: it only reads.
     pub async fn list_jobs_with_states(&self, filter: &JobFilter) -> Result<Vec<(Job, JobState)>> {
-        let doing = "listing jobs";
-        let sql = match filter {
-            JobFilter { key: Some(_), .. } => include_str!("../../sql/queries/list_jobs_by_key.sql"),
-            JobFilter { ids: Some(_), .. } => include_str!("../../sql/queries/list_jobs_by_ids.sql"),
-            filter if filter.is_about_locks() => include_str!("../../sql/queries/list_locked_jobs.sql"),
-            JobFilter { newest_first: true, .. } => include_str!("../../sql/queries/list_jobs_newest.sql"),
-            _ => include_str!("../../sql/queries/list_jobs.sql"),
-        };
-        let rows = self.ask_rows(doing, sql, &encode(doing, filter)?).await?;
-        let texts: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-        let states = rows.iter().map(|row| decode_state(doing, row.get(1)));
-        decode_jobs(doing, &texts)?.into_iter().zip(states).map(|(job, state)| Ok((job, state?))).collect()
+        let argument = encode("listing jobs", filter)?;
+        match filter {
+            JobFilter { key: Some(_), .. } => queries::list_jobs_by_key(self, &argument).await,
+            JobFilter { ids: Some(_), .. } => queries::list_jobs_by_ids(self, &argument).await,
+            filter if filter.is_about_locks() => queries::list_locked_jobs(self, &argument).await,
+            JobFilter { newest_first: true, .. } => queries::list_jobs_newest(self, &argument).await,
+            _ => queries::list_jobs(self, &argument).await,
+        }
     }
 
     /// Only the ids of the jobs that [`WorkerUtils::list_jobs`] would return, for actions on very many jobs.
@@ -173,12 +170,11 @@ impl WorkerUtils {
         if filter.key.is_some() || filter.ids.is_some() || filter.is_about_locks() {
             return Ok(self.list_jobs(filter).await?.iter().map(Job::id).collect());
         }
-        let doing = "listing jobs";
-        let sql = match filter.newest_first {
-            false => include_str!("../../sql/queries/list_job_ids.sql"),
-            true => include_str!("../../sql/queries/list_job_ids_newest.sql"),
-        };
-        self.ask_as(doing, sql, &encode(doing, filter)?).await
+        let argument = encode("listing jobs", filter)?;
+        match filter.newest_first {
+            false => queries::list_job_ids(self, &argument).await,
+            true => queries::list_job_ids_newest(self, &argument).await,
+        }
     }
 
     /// The number of jobs that match the filter, whatever its limit is. Reads the whole table.
@@ -211,9 +207,4 @@ fn encode(doing: &str, filter: &JobFilter) -> Result<Value> {
     serde_json::to_value(filter).map_err(|error| {
         Error::invalid_input(format!("{doing}: the filter can't be written as JSON: {error}"))
     })
-}
-
-fn decode_state(doing: &str, name: String) -> Result<JobState> {
-    serde_json::from_value(Value::String(name))
-        .map_err(|error| Error::internal(format!("{doing}: unexpected response from the database: {error}")))
 }

@@ -1,10 +1,10 @@
-//! Pauses between tries: twice as long each time, up to a limit, never quite the same for two workers.
+//! Pauses between attempts to reach the database: twice as long each time, up to a limit, with random jitter.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(50);
-/// As often as a worker looks when all is well, so that trying costs a fleet's server no more than its usual work. After a
-/// failover that took half a minute, work goes on as soon after it as after one of a second.
+/// The default poll interval, so that the retries of many workers cost the server no more than their polls. Because the
+/// pause is this short, work continues as soon after an outage of half a minute as after one of a second.
 const LONGEST: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]

@@ -1,9 +1,9 @@
 //! The thread of a worker's own work: its loop, its connections, its heartbeats, LISTEN and cron.
 //!
-//! Tasks run on the application's runtime. A task that computes for a minute without yielding, or sleeps by
-//! `std::thread::sleep`, blocks a thread of that runtime, and enough of them block all of it. Nothing of the worker itself
-//! may wait for that: a claim would be lost, and a heartbeat missed, while the job runs. So the worker has a runtime of one
-//! thread, on which no code of the application runs.
+//! Tasks run on the application's runtime. A task that computes for a minute without yielding, or calls
+//! `std::thread::sleep`, blocks a thread of that runtime, and several such tasks block all threads. The worker's own
+//! work must not be delayed by that: heartbeats would be missed and claims lost while the job runs. So the worker has a
+//! separate runtime with one thread, on which no code of the application runs.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Starts the thread. It logs where the caller does.
+    /// Starts the thread. It uses the caller's `tracing` subscriber.
     pub(super) fn start() -> Result<Core> {
         let failed =
             |error: std::io::Error| Error::internal(format!("starting the worker's thread: {error}"));
@@ -32,13 +32,13 @@ impl Core {
         let run = move || {
             let _logs = tracing::dispatcher::set_default(&dispatch);
             runtime.block_on(until.cancelled());
-            // Tasks that are left are dropped with the runtime: connections that nobody uses any more.
+            // The runtime drops the remaining tasks: connections that nobody uses any more.
         };
         std::thread::Builder::new().name("atta-worker".into()).spawn(run).map_err(failed)?;
         Ok(Core { handle, _until_dropped: Arc::new(ended.drop_guard()) })
     }
 
-    /// Runs a future on the thread. The thread goes on until the future has ended, also if everybody else drops it.
+    /// Runs a future on the thread. The thread runs until the future has ended, even if all clones are dropped before.
     pub(super) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,

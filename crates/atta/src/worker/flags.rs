@@ -1,7 +1,7 @@
 //! Forbidden flags: which jobs a worker does not claim for now.
 //!
-//! A function for them is the application's code and may hang. It runs on the application's runtime, one call at a time.
-//! A claim waits for it for half a second at most, and then goes on with the last answer.
+//! A function for them is the application's code and may hang. It runs on the application's runtime, one call at a
+//! time. A claim waits for it for at most half a second, and then uses the flags that the function returned last.
 
 use std::fmt;
 use std::future::Future;
@@ -26,22 +26,23 @@ use crate::{Error, Result};
 #[derive(Clone, Default)]
 pub struct ForbiddenFlags {
     list: Vec<String>,
-    /// Its flags count besides those of the list.
+    /// Its flags are forbidden in addition to those of the list.
     function: Option<Function>,
 }
 
 impl ForbiddenFlags {
-    /// Always these.
+    /// Forbids these flags at all times.
     pub fn list(flags: impl IntoIterator<Item = impl Into<String>>) -> ForbiddenFlags {
         ForbiddenFlags { list: flags.into_iter().map(Into::into).collect(), function: None }
     }
 
-    /// What the function returns before each claim. It should be quick.
+    /// Forbids the flags that the function returns. It is called before each claim and should be quick.
     pub fn function(function: impl Fn() -> Vec<String> + Send + Sync + 'static) -> ForbiddenFlags {
         ForbiddenFlags::async_function(move || std::future::ready(function()))
     }
 
-    /// What the async function returns before each claim. It should be quick: claims wait for it, up to 500 ms.
+    /// Forbids the flags that the async function returns. It is called before each claim and should be quick: claims
+    /// wait for it for up to 500 ms.
     pub fn async_function<F>(function: impl Fn() -> F + Send + Sync + 'static) -> ForbiddenFlags
     where
         F: Future<Output = Vec<String>> + Send + 'static,
@@ -80,7 +81,7 @@ pub(crate) struct FlagReader {
 #[derive(Default)]
 struct State {
     call: Option<Call>,
-    /// What the last call returned. None if there was none, or it panicked.
+    /// What the last call returned. None if there was no call yet, or the last one panicked.
     known: Option<Vec<String>>,
     is_hung: bool,
 }
@@ -107,14 +108,14 @@ impl FlagReader {
         FlagReader { flags, runtime, state: Arc::default() }
     }
 
-    /// The flags for the next claim. Nothing may be claimed while the function panics, or has never returned: nobody knows
-    /// what it would have forbidden.
+    /// The flags for the next claim. An error if the function panicked or has never returned: then nothing may be
+    /// claimed, since the forbidden flags are unknown.
     pub(crate) async fn now(&self) -> Result<Vec<String>> {
         let mut flags = self.flags.list.clone();
         if let Some(function) = &self.flags.function {
             flags.extend(self.ask(function).await?);
         }
-        // No job has such a flag, and PostgreSQL would refuse the whole list.
+        // No job has a flag with NUL, and PostgreSQL would reject the whole list.
         flags.retain(|flag| !flag.contains('\0'));
         Ok(flags)
     }
@@ -124,7 +125,7 @@ impl FlagReader {
         let left = LIMIT.saturating_sub(since.elapsed());
         let answered = match tokio::time::timeout(left, answer.wait_for(Option::is_some)).await {
             Ok(Ok(answer)) => answer.clone(),
-            // The runtime has ended under it.
+            // The application's runtime has ended.
             Ok(Err(_)) => Some(Err(())),
             Err(_) => None,
         };
@@ -174,6 +175,6 @@ impl FlagReader {
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // Nothing panics while it is held.
+    // No code panics while it holds this lock.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -15,11 +15,12 @@ use super::run::{Finished, Outcome};
 use crate::event::{HookFuture, Hooks};
 use crate::{Error, Job};
 
-/// While as many outcomes wait for their hooks, or payloads of as many bytes, the worker claims nothing more.
+/// The limits of outcomes that wait for their hooks: their number, and the bytes of their payloads. At a limit, the
+/// worker claims nothing more.
 const MOST_OUTCOMES: usize = 1_000;
 const MOST_BYTES: usize = 16 << 20;
 
-/// Outcomes whose hooks run at the same time.
+/// For how many outcomes hooks run at the same time.
 const AT_A_TIME: usize = 64;
 
 /// Outcomes that wait for their hooks, or whose hooks run.
@@ -43,7 +44,7 @@ impl HookBacklog {
         }
     }
 
-    /// Whether so much waits that nothing more should be claimed.
+    /// Whether too many outcomes wait for their hooks. Then nothing more should be claimed.
     pub(crate) fn is_full(&self) -> bool {
         self.outcomes.load(Ordering::SeqCst) >= MOST_OUTCOMES
             || self.bytes.load(Ordering::SeqCst) >= MOST_BYTES
@@ -83,7 +84,7 @@ pub(crate) fn call_hooks(shared: &Arc<Shared>, finished: Vec<Finished>) {
         let tasks = shared.hook_tasks.clone();
         tasks.spawn_on(
             async move {
-                // It is never closed.
+                // The semaphore is never closed, so this can't fail.
                 let permit = shared.hook_backlog.permits.acquire().await;
                 call(&shared, &one).await;
                 drop((permit, one));
@@ -94,7 +95,7 @@ pub(crate) fn call_hooks(shared: &Arc<Shared>, finished: Vec<Finished>) {
     }
 }
 
-/// Calls the hooks of the worker's start, and waits for them; no longer than until a shutdown begins.
+/// Calls the hooks for the worker's start, and waits until they have ended or a shutdown begins.
 pub(crate) async fn call_start(shared: &Arc<Shared>) {
     let call = each_of_worker(shared, "on_start", |hooks, worker_id| hooks.on_start(worker_id));
     tokio::select! {
@@ -103,7 +104,7 @@ pub(crate) async fn call_start(shared: &Arc<Shared>) {
     }
 }
 
-/// Calls the hooks of the worker's end, and waits for them.
+/// Calls the hooks for the worker's end, and waits for them.
 pub(crate) async fn call_stop(shared: &Arc<Shared>, error: Option<&Error>) {
     let error: Option<Arc<str>> = error.map(|error| error.to_string().into());
     each_of_worker(shared, "on_stop", move |hooks, worker_id| {
@@ -113,7 +114,7 @@ pub(crate) async fn call_stop(shared: &Arc<Shared>, error: Option<&Error>) {
     .await;
 }
 
-/// Calls the hooks of a shutdown that begins. The end of the shutdown waits for them.
+/// Calls the hooks for the start of a shutdown. The worker waits for them at the end of the shutdown.
 pub(crate) fn call_shutdown(shared: &Shared, reason: &str) {
     if shared.hooks.is_empty() {
         return;
@@ -158,7 +159,7 @@ async fn call(shared: &Shared, Finished { job, outcome, .. }: &Finished) {
         Outcome::Completed => each(shared, "on_complete", job, |it| it.on_complete(job)).await,
         Outcome::Interrupted => each(shared, "on_interruption", job, |it| it.on_interruption(job)).await,
         Outcome::NotStarted => {}
-        Outcome::Failed(failure) if failure.is_for_good(job) => {
+        Outcome::Failed(failure) if failure.is_permanent(job) => {
             each(shared, "on_permanent_failure", job, |it| it.on_permanent_failure(job, &failure.error))
                 .await;
         }

@@ -1,11 +1,13 @@
-//! LISTEN: hears of new jobs, and that the schema may have been migrated.
+//! LISTEN: receives notifications of new jobs, and of migrations of the schema.
 //!
-//! The listener reconnects for ever. It asks for a claim and a check of the schema after each connection, since it may have
-//! missed notifications. Notifications are hints from anybody: they cost queries, and nothing is believed because of one.
+//! The listener reconnects forever. After each connection it requests a claim and a check of the schema, since it may
+//! have missed notifications. Anybody can send notifications, so they are only hints: they cause queries, but the
+//! worker does not trust their content.
 //!
-//! Channels belong to the database, not to a schema. Our functions name their schema in the payload, so notifications of other
-//! schemas cost nothing. Graphile's own functions name none. As long as our schema has our functions, such a notification is
-//! likely to be of another schema: then they are answered together, a few times per second.
+//! Channels belong to the database, not to a schema. Our functions name their schema in the payload, so notifications
+//! of other schemas cost nothing. Graphile's own functions name none. As long as our schema has our functions, a
+//! notification without a schema is probably from another one. Such notifications are handled together, a few times per
+//! second.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -23,14 +25,14 @@ use crate::Error;
 use crate::db::{ConnectionSettings, connect};
 use crate::event::WorkerEvent;
 
-/// How long notifications that name no schema wait for others, after one was answered.
+/// After notifications without a schema were handled, how long the next ones wait for more.
 const TOGETHER: Duration = Duration::from_millis(200);
 
-/// Where the listener reports what it heard.
+/// Where the listener reports what it received.
 #[derive(Clone)]
 pub(super) struct Ears {
     pub(super) wakes: mpsc::Sender<Wake>,
-    /// Asks for a poll.
+    /// Requests a poll.
     pub(super) poll: Arc<Notify>,
 }
 
@@ -53,7 +55,7 @@ pub(super) async fn listen(shared: Arc<Shared>, settings: ConnectionSettings, ea
     }
 }
 
-/// Listens until the connection is lost, and returns why it was.
+/// Listens until the connection is lost, and returns the reason.
 async fn listen_once(
     shared: &Shared,
     settings: &ConnectionSettings,
@@ -81,7 +83,8 @@ async fn listen_once(
                 }
                 *backoff = Backoff::default();
                 shared.events.send(|| WorkerEvent::ListenStarted);
-                // What was announced before was not announced to us. The receiver lives as long as the worker does.
+                // Jobs that were added before this connection were not announced to it. The receiver lives as long as
+                // the worker.
                 let _ = ears.wakes.send(Wake::Hint).await;
                 continue;
             }
@@ -92,7 +95,7 @@ async fn listen_once(
             }
         };
         match message {
-            Some(Ok(AsyncMessage::Notification(notice))) => hear(shared, &notice, ears, &mut unnamed),
+            Some(Ok(AsyncMessage::Notification(notice))) => receive(shared, &notice, ears, &mut unnamed),
             Some(Ok(_)) => {}
             Some(Err(error)) => return failed(error),
             None => return Error::unavailable("listening for jobs: the server closed the connection"),
@@ -100,7 +103,7 @@ async fn listen_once(
     }
 }
 
-fn hear(shared: &Shared, notice: &Notification, ears: &Ears, unnamed: &mut Unnamed) {
+fn receive(shared: &Shared, notice: &Notification, ears: &Ears, unnamed: &mut Unnamed) {
     match notice.channel() {
         "jobs:insert" => match announced_jobs(notice.payload(), shared.utils.schema().name()) {
             Announced::Here(count) => announce(shared, count, ears),
@@ -126,26 +129,26 @@ fn check_schema(shared: &Shared, ears: &Ears) {
 
 fn announce(shared: &Shared, count: usize, ears: &Ears) {
     shared.announced.fetch_add(count, Ordering::Relaxed);
-    // A full channel wakes the worker just as well.
+    // If the channel is full, the worker wakes up anyway.
     let _ = ears.wakes.try_send(Wake::Announced);
 }
 
 /// Jobs that were announced without the name of their schema.
 #[derive(Default)]
 struct Unnamed {
-    /// Those that are not answered yet.
+    /// Jobs that were announced and did not cause a wake-up yet.
     count: usize,
     answered_at: Option<Instant>,
 }
 
 impl Unnamed {
-    /// How long they wait for others.
+    /// How long to wait before the next wake-up for them.
     fn pause(&self, now: Instant) -> Duration {
         let since = self.answered_at.map(|time| now.saturating_duration_since(time));
         since.map_or(Duration::ZERO, |since| TOGETHER.saturating_sub(since))
     }
 
-    /// All of them are answered by one wake-up. Returns how many they are.
+    /// One wake-up is sent for all of them. Returns their number.
     fn answer(&mut self, now: Instant) -> usize {
         self.answered_at = Some(now);
         std::mem::take(&mut self.count)
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_answered_at_once_and_those_that_follow_together() {
+    fn the_first_notification_is_handled_at_once_and_later_ones_together() {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut unnamed = Unnamed { count: 2, answered_at: None };

@@ -1,4 +1,4 @@
-//! The payloads of notifications. Anyone who is connected can send one, so anything may be in it; fuzzed as it is.
+//! The payloads of notifications. Any client of the database can send one with any content, so this file is fuzzed.
 
 use crate::GRAPHILE_REVISION;
 
@@ -12,7 +12,7 @@ pub(super) enum Announced {
     Here(usize),
     /// This many jobs in a schema of this database. Graphile's own functions do not name the schema.
     Somewhere(usize),
-    /// No job that is for this worker: jobs of another schema, or none at all.
+    /// No jobs for this worker: jobs of another schema, or none at all.
     Nothing,
 }
 

@@ -1,7 +1,7 @@
 //! Paused tasks: tasks whose jobs a worker does not claim for now.
 //!
-//! The application changes the set while the worker runs. The owner hears of each change and claims by the new set; a job
-//! that was claimed before and has not begun is returned.
+//! The application changes the set while the worker runs. The driver receives each change, and the planner claims by the
+//! new set. A job that was claimed before and has not begun is returned.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ impl PausedTasks {
         !paused.is_empty() && paused.contains(identifier)
     }
 
-    /// Hears of changes from now on.
+    /// Receives changes from now on.
     pub(crate) fn changes(&self) -> watch::Receiver<BTreeSet<String>> {
         self.identifiers.subscribe()
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_change_is_heard_of() {
+    fn only_a_change_is_received() {
         let paused = PausedTasks::default();
         let changes = paused.changes();
         paused.resume(["a"]);

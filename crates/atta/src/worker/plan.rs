@@ -1,7 +1,7 @@
-//! What the loop of a worker goes by: the decisions of its options.
+//! The part of a worker's options that its driver and planner use.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -12,7 +12,7 @@ use crate::cron::{CronClock, CronItems};
 use crate::event::WorkerEvent;
 use crate::testing::Clock;
 
-/// Claims ahead of the slots.
+/// Settings of the local queue: jobs that are claimed before a slot is free for them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[must_use]
@@ -90,14 +90,15 @@ impl RefetchDelay {
     }
 }
 
-/// The decisions of the options that the loop goes by.
+/// The options that the driver and the planner use.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) claims: Claims,
-    /// How many bytes of payloads may be claimed and not begun.
+    /// How many bytes of payloads may be claimed for jobs that have not started.
     pub(super) claim_bytes: usize,
     pub(super) hold_budget: Duration,
-    /// Servers and name of the database, for the log. None: the application has given a pool, which does not name them.
+    pub(super) order_patience: Duration,
+    /// Servers and name of the database, for the log. None if the application gave a pool, which does not name them.
     pub(super) database: Option<String>,
     pub(super) listen: Option<ConnectionSettings>,
     /// Whether the worker has connections of its own for its lanes.
@@ -107,14 +108,13 @@ pub(super) struct Plan {
     pub(super) shutdown_grace_period: Duration,
     pub(super) shutdown_abort_period: Duration,
     pub(super) cron: CronItems,
-    /// Whether the application has a handle on the items, and may add to none.
+    /// Whether the application can add items later, so that cron must run even without items.
     pub(super) cron_may_grow: bool,
-    /// A clock of a test's, for cron to follow instead of the database's.
+    /// A clock that a test controls, which cron follows instead of the database's.
     pub(super) cron_clock: Option<Clock>,
     pub(super) local_queue: Option<LocalQueueConfig>,
     pub(super) complete_job_batch_delay: Duration,
     pub(super) fail_job_batch_delay: Duration,
-    pub(super) hints_to_cut: usize,
 }
 
 impl Default for Plan {
@@ -123,6 +123,7 @@ impl Default for Plan {
             claims: Claims::Held,
             claim_bytes: 16 << 20,
             hold_budget: Duration::from_millis(50),
+            order_patience: Duration::from_secs(1),
             database: None,
             listen: None,
             has_own_lanes: false,
@@ -136,45 +137,11 @@ impl Default for Plan {
             local_queue: None,
             complete_job_batch_delay: Duration::ZERO,
             fail_job_batch_delay: Duration::ZERO,
-            hints_to_cut: 0,
         }
     }
 }
 
 impl Plan {
-    pub(super) fn local_queue_size(&self) -> usize {
-        self.local_queue.as_ref().map_or(0, |queue| queue.size)
-    }
-
-    pub(super) fn local_queue_ttl(&self) -> Option<Duration> {
-        self.local_queue.as_ref().map(|queue| queue.ttl)
-    }
-
-    /// When to look for jobs that have waited too long.
-    pub(super) fn oldest_wait(&self, now: Instant) -> Option<Instant> {
-        let ttl = self.local_queue_ttl()?;
-        Some(now + (ttl / 4).max(Duration::from_millis(10)))
-    }
-
-    pub(super) fn pause_after_short_claim(&mut self, count: usize) -> Option<Instant> {
-        let queue = self.local_queue.as_ref()?;
-        let delay = queue.refetch_delay.as_ref().filter(|delay| count <= delay.threshold)?;
-        let most = delay.max_abort_threshold.unwrap_or(5 * queue.size);
-        self.hints_to_cut = fastrand::usize(0..=most).max(1);
-        Some(Instant::now() + delay.duration.mul_f64(0.5 + fastrand::f64()))
-    }
-
-    /// Enough announcements end a pause.
-    pub(super) fn cut_pause_short(&mut self, not_before: &mut Option<Instant>) {
-        if self.local_queue.is_none() {
-            return;
-        }
-        self.hints_to_cut = self.hints_to_cut.saturating_sub(1);
-        if self.hints_to_cut == 0 {
-            *not_before = None;
-        }
-    }
-
     pub(super) fn start_cron(&self, shared: &Arc<Shared>, company: &mut JoinSet<()>) {
         if !self.cron_may_grow && self.cron.list().is_empty() {
             return;

@@ -1,4 +1,5 @@
-//! Running one job: find the task, decode, call, catch panics, watch for the abort. No database in here.
+//! Runs one job: finds the task, decodes the payload, calls the handler, catches panics, and watches for the abort.
+//! Uses no database.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,14 +20,14 @@ use crate::payload;
 use crate::task::{IntoBatchResult, IntoTaskHandlerResult};
 use crate::{BatchTaskHandler, Job, Retry, RetryPolicy, TaskError, TaskHandler, WorkerContext};
 
-/// What became of a job, before it is written.
+/// The outcome of a job, before it is written.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Completed,
     Failed(Failure),
-    /// Not run to its end, because the worker stops: the attempt does not count.
+    /// The run was interrupted because the worker stops: the attempt does not count.
     Interrupted,
-    /// Claimed, but given back before it began: the attempt does not count either.
+    /// The job was claimed and is returned before it has started: the attempt does not count.
     NotStarted,
 }
 
@@ -34,13 +35,13 @@ pub(crate) enum Outcome {
 pub(crate) struct Failure {
     pub(crate) error: Arc<str>,
     pub(crate) retry: Retry,
-    /// The items of a batch that are left, if some of them succeeded.
+    /// The items of a batch that failed, if others succeeded.
     pub(crate) payload: Option<String>,
 }
 
 impl Failure {
     /// Whether no attempt is left.
-    pub(crate) fn is_for_good(&self, job: &Job) -> bool {
+    pub(crate) fn is_permanent(&self, job: &Job) -> bool {
         self.retry == Retry::Never || job.attempts >= job.max_attempts
     }
 }
@@ -55,7 +56,7 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// The database says that no attempt is left.
+    /// Called when the database has reported that no attempt is left.
     pub(crate) fn give_up(&mut self) {
         if let Outcome::Failed(failure) = &mut self.outcome {
             failure.retry = Retry::Never;
@@ -63,19 +64,19 @@ impl Finished {
     }
 }
 
-/// How a job is ours.
+/// How this worker has claimed a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// Its row says so.
+    /// By the worker's id in its row.
     Durable,
-    /// This lane's transaction holds it; or held it, and has made it durable since.
+    /// By the row lock of this lane's transaction, which may have been promoted to a durable claim since.
     Held(u64),
 }
 
 type TaskFuture = Pin<Box<dyn Future<Output = Result<(), Unfinished>> + Send>>;
 type TaskFn = Arc<dyn Fn(WorkerContext) -> TaskFuture + Send + Sync>;
 
-/// What a task left undone.
+/// The failure of a task, with the part of the payload that is left.
 pub(crate) struct Unfinished {
     error: TaskError,
     payload: Option<String>,
@@ -123,7 +124,7 @@ impl Tasks {
         self.insert(T::IDENTIFIER, T::retry_policy(), Arc::new(call));
     }
 
-    /// A task whose handler takes the context alone and decodes for itself.
+    /// Defines a task whose handler takes only the context and decodes the payload itself.
     pub(crate) fn define_raw<F, R>(&mut self, identifier: &str, handler: F)
     where
         F: Fn(WorkerContext) -> R + Send + Sync + 'static,
@@ -182,7 +183,7 @@ async fn call(shared: &Arc<Shared>, job: &Arc<Job>, task: &Task) -> Outcome {
         shared.hooks.call("before_run", |hooks| hooks.before_run(job)).await;
     }
     let ctx = WorkerContext::new(job.clone(), shared.clone());
-    // The call itself may panic as well, before there is a future.
+    // The call may also panic before it returns a future.
     let run = AssertUnwindSafe(async { (task.call)(ctx).await }).catch_unwind();
     let ended = tokio::select! {
         biased;
@@ -200,7 +201,8 @@ async fn call(shared: &Arc<Shared>, job: &Arc<Job>, task: &Task) -> Outcome {
     }
     match unfinished {
         None => Outcome::Completed,
-        // It was told to stop, and did. What it decided itself counts all the same: so does the part of a batch that is done.
+        // The task ended with an error after its token had fired. If it made no decision about retries and completed no
+        // part of a batch, the job counts as interrupted and not as failed.
         Some(Unfinished { error, payload: None })
             if shared.cancel.is_cancelled() && error.retry().is_none() =>
         {
@@ -216,8 +218,8 @@ async fn call(shared: &Arc<Shared>, job: &Arc<Job>, task: &Task) -> Outcome {
     }
 }
 
-/// What becomes of the job, and the text of its error. A policy is the application's code: if it panics, the job is tried
-/// again as if there were none, and the error says so.
+/// Decides what follows a failure, and returns the text of the error. The retry policy is code of the application: if
+/// it panics, the default back-off applies, and the text mentions the panic.
 fn decide(policy: &RetryPolicy, job: &Job, error: &TaskError) -> (Retry, String) {
     let text = error.message();
     match std::panic::catch_unwind(AssertUnwindSafe(|| policy.decide(job, error))) {
@@ -237,7 +239,7 @@ fn decode<T: serde::de::DeserializeOwned>(ctx: &WorkerContext, identifier: &str)
     })
 }
 
-/// The job fails if an item did, and keeps only the items that did, in order and to the letter.
+/// If an item failed, the job fails and keeps only the failed items, in order and with unchanged text.
 fn keep_failed_items(items: &[Box<RawValue>], results: Vec<Result<(), TaskError>>) -> Result<(), Unfinished> {
     if results.is_empty() {
         return Ok(());
@@ -254,12 +256,12 @@ fn keep_failed_items(items: &[Box<RawValue>], results: Vec<Result<(), TaskError>
     if failed.is_empty() {
         return Ok(());
     }
-    // If no item is done, the payload stays as it is.
+    // If no item succeeded, the payload stays as it is.
     let left = || failed.iter().map(|(item, _)| *item).collect::<Vec<_>>().join(",");
     let payload = (failed.len() < items.len()).then(|| format!("[{}]", left()));
     let lines = failed.iter().map(|(_, error)| error.message()).collect::<Vec<_>>().join("\n");
     let mut error = TaskError::new(format!("Batch failures:\n{lines}"));
-    // All items share one job, so it is given up only when every one of them is.
+    // All items share one job, so it is given up only if each failed item gives up.
     if failed.iter().all(|(_, error)| error.retry() == Some(Retry::Never)) {
         error = error.give_up();
     }

@@ -1,13 +1,13 @@
-//! What a running worker does about its schema: it stops if a breaking migration went past it, restores our own objects if
-//! another tool dropped them, and waits if the schema is gone. It never installs the schema anew: whoever drops a schema wants
-//! it gone, and may be about to restore a backup.
+//! How a running worker reacts to changes of its schema. It stops after a migration that this version does not support,
+//! restores our own objects if another tool dropped them, and waits if the schema does not exist. It never installs the
+//! schema again: somebody has dropped it on purpose, and may be about to restore a backup.
 
 use std::sync::atomic::Ordering;
 
 use tokio_postgres::Client;
 
 use super::Shared;
-use crate::db::pool;
+use crate::db::lease::Lease;
 use crate::migrate::{self, Breaking, Standing};
 use crate::{Error, Result};
 
@@ -47,7 +47,7 @@ impl Watch {
             Ok(Standing::Usable) => {}
             Err(error) => {
                 tracing::warn!(%error, "could not check the schema; retrying");
-                // With the next poll.
+                // The next poll tries again.
                 shared.check_schema.fetch_or(is_asked_for, Ordering::Relaxed);
             }
         }
@@ -80,12 +80,13 @@ fn is_about_schema(error: &Error) -> bool {
 }
 
 async fn examine(shared: &Shared) -> Result<Standing> {
-    let client = pool::get(&shared.poll_pool, "checking the schema").await?;
-    let client: &Client = &client;
-    migrate::examine(client, shared.utils.schema()).await
+    let doing = "checking the schema";
+    let lease = Lease::get(&shared.poll_pool, doing).await?;
+    let client: &Client = &lease;
+    lease.answered(doing, migrate::examine(client, shared.utils.schema())).await?
 }
 
-/// Another tool may have dropped our tables: puts them back, or goes on without them.
+/// Another tool may have dropped our tables. Creates them again; if that fails, the worker continues without them.
 async fn restore_own_objects(shared: &Shared) {
     match shared.utils.migrate_with(Breaking::Refused).await {
         Ok(plan) if plan.is_empty() => {}

@@ -1,23 +1,25 @@
 //! Waking: LISTEN, the poll timer and the next due time become one stream of wake-ups.
 //!
-//! Two tasks feed it. The listener (`listen.rs`) hears of new jobs. The poll asks the database at every poll interval, and when
-//! the worker or the listener wants it: one statement that finds out when the next jobs are due, and whether other workers have
-//! to be recovered. It also checks the schema when there is a reason to: a notification, or a statement that the schema made
-//! fail. Wake-ups are hints: many at once are as good as one.
+//! Two tasks send them. The listener (`listen.rs`) receives notifications of new jobs. The poll queries the database at
+//! every poll interval, and when the driver or the listener requests it: one statement returns when the next jobs are
+//! due, and whether other workers have to be recovered. The poll also checks the schema after a notification of a
+//! migration, and after a statement that failed because of the schema. Wake-ups are hints: many at once have the same
+//! effect as one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
-use tokio_postgres::types::Type;
 
 use super::Shared;
+use super::queries::{self, Polled};
 use super::standing::Watch;
+use crate::db::lease::Lease;
 use crate::db::pool;
 use crate::{Error, Result, recovery};
 
-/// Why the worker should do something.
+/// A reason for the worker to act.
 #[derive(Debug)]
 pub(crate) enum Wake {
     /// There may be jobs, of any kind.
@@ -30,31 +32,20 @@ pub(crate) enum Wake {
     Stop(Error),
 }
 
-/// With this many deaths within five minutes a job may be to blame. It is found by claiming durably, since then its crashes
-/// are counted.
+/// If this many workers died within five minutes, a job may be the cause. Then jobs are only claimed durably, since the
+/// crashes of durable claims are counted per job.
 const SUSPICIOUS_DEATHS: i64 = 2;
 
-/// However often a poll is asked for, this many times the duration of the last one pass before the next.
+/// The least pause between two polls, as a multiple of the duration of the first one, however often a poll is
+/// requested.
 const REST: u32 = 5;
 
 /// How long a poll waits for the application's list of forbidden flags.
 const FLAGS_LIMIT: Duration = Duration::from_secs(1);
 
-/// A full channel holds a hint already.
+/// If the channel is full, it already contains a wake-up.
 fn hint(wakes: &mpsc::Sender<Wake>) {
     let _ = wakes.try_send(Wake::Hint);
-}
-
-/// What a poll found.
-struct Polled {
-    /// Some may be declared dead.
-    others_are_stale: bool,
-    /// Some were declared dead, and not all of their locks are freed.
-    others_are_dead: bool,
-    recent_deaths: i64,
-    functions_are_ours: bool,
-    /// Seconds from now; negative if a job is due.
-    next_due: Vec<f64>,
 }
 
 /// Polls at the interval, and when asked to, until the worker has ended. The first poll does not look for jobs: a worker that
@@ -71,13 +62,13 @@ pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: 
         let asked_for = shared.check_schema.swap(false, Ordering::Relaxed);
         let polled = ask(&shared, for_jobs).await;
         if let Err(stop) = watch.check(&shared, polled.as_ref().err(), asked_for).await {
-            // Its receiver lives as long as the worker does.
+            // The receiver lives as long as the worker.
             let _ = wakes.send(Wake::Stop(stop)).await;
         }
         match polled {
             Ok(polled) => {
                 decide_claims(&shared, &polled);
-                // Rows that somebody keeps locked are tried again, though not at every poll.
+                // Rows that other transactions keep locked are tried again, but not at every poll.
                 let is_time = recovered_at.is_none_or(|time| time.elapsed() >= again);
                 if polled.others_are_stale || (polled.others_are_dead && is_time) {
                     recovered_at = Some(Instant::now());
@@ -87,10 +78,11 @@ pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: 
                 }
                 let now = Instant::now();
                 let due = |seconds: &f64| now + Duration::from_secs_f64(seconds.max(0.0));
-                // Its receiver lives as long as the worker does.
+                // The receiver lives as long as the worker.
                 let _ = wakes.send(Wake::Due(polled.next_due.iter().map(due).collect())).await;
             }
             Err(error) => {
+                shared.on_error(&error);
                 if !watch.is_waiting() {
                     tracing::warn!(%error, "could not poll; retrying");
                 }
@@ -108,9 +100,10 @@ pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: 
     }
 }
 
-/// Whether jobs may be held until the next poll.
+/// Whether jobs may be held until the next poll, and how durable claims search for jobs in queues.
 fn decide_claims(shared: &Shared, polled: &Polled) {
     shared.functions_are_ours.store(polled.functions_are_ours, Ordering::Relaxed);
+    shared.has_few_queues.store(polled.has_few_queues, Ordering::Relaxed);
     let may_hold = polled.functions_are_ours && polled.recent_deaths < SUSPICIOUS_DEATHS;
     if shared.may_hold.swap(may_hold, Ordering::Relaxed) && !may_hold {
         let (deaths, ours) = (polled.recent_deaths, polled.functions_are_ours);
@@ -118,8 +111,8 @@ fn decide_claims(shared: &Shared, polled: &Polled) {
     }
 }
 
-/// Whether there is no job that could be run, now or later. Asks over the pool that has migrated, and so is connected
-/// already; its connection keeps no statement.
+/// Whether there is no job that could be run, now or later. Uses the pool that ran the migration, since it is already
+/// connected. The statement is not prepared.
 pub(super) async fn find_nothing(shared: &Shared) -> Result<bool> {
     let doing = "checking for jobs";
     let client = pool::get(shared.utils.pool(), doing).await?;
@@ -129,39 +122,16 @@ pub(super) async fn find_nothing(shared: &Shared) -> Result<bool> {
 }
 
 async fn ask(shared: &Shared, for_jobs: bool) -> Result<Polled> {
-    let client = pool::get(&shared.poll_pool, "polling").await?;
-    // Recovery does not wait for code of the application. Claims do, and report what is wrong with it.
+    let client = Lease::get(&shared.poll_pool, "polling").await?;
+    // Recovery must not wait for code of the application. Claims do wait for it, and report its errors.
     let asked = tokio::time::timeout(FLAGS_LIMIT, shared.forbidden_flags.now()).await;
     let forbidden = asked.ok().and_then(Result::ok);
     let (knows_flags, forbidden) = (forbidden.is_some(), forbidden.unwrap_or_default());
     let for_jobs = for_jobs && knows_flags;
-    let continuous = shared.continuity.duration(Instant::now()).as_secs_f64();
-    let threshold = shared.recovery_threshold.as_secs_f64();
+    let continuous = shared.continuity.duration(Instant::now());
     let tasks = shared.active_tasks();
-    let rows = shared
-        .query(
-            &client,
-            &shared.sql.poll,
-            &[
-                (&tasks, Type::TEXT_ARRAY),
-                (&forbidden, Type::TEXT_ARRAY),
-                (&shared.local_now(), Type::TIMESTAMPTZ),
-                (&&*shared.worker_id, Type::TEXT),
-                (&continuous, Type::FLOAT8),
-                (&threshold, Type::FLOAT8),
-                (&for_jobs, Type::BOOL),
-            ],
-        )
-        .await
-        .map_err(|error| Error::database("polling", error))?;
-    let row = rows.first().ok_or_else(|| Error::unavailable("polling: the database returned no row"))?;
-    let next_due: Vec<f64> = row.get("next_due");
-    Ok(Polled {
-        others_are_stale: row.get("others_are_stale"),
-        others_are_dead: row.get("others_are_dead"),
-        recent_deaths: row.get("recent_deaths"),
-        functions_are_ours: row.get("functions_are_ours"),
-        // One may be due: only a claim can tell.
-        next_due: if knows_flags { next_due } else { vec![0.0] },
-    })
+    let polled = queries::poll(shared.on(&client), &tasks, &forbidden, continuous, for_jobs).await?;
+    // One may be due: only a claim can tell.
+    let next_due = if knows_flags { polled.next_due } else { vec![0.0] };
+    Ok(Polled { next_due, ..polled })
 }

@@ -23,7 +23,7 @@ fn lines(code: &str) -> Vec<&str> {
 
 #[test]
 fn every_block_of_rust_is_a_part_of_an_example_or_a_test() {
-    let sources: Vec<String> = ["crates/atta/examples", "crates/atta/tests"]
+    let sources: Vec<String> = ["crates/atta/examples", "crates/atta/tests", "crates/atta-tasks/examples"]
         .iter()
         .flat_map(|folder| files(folder, &["rs"]))
         .map(|path| read(&path))
@@ -39,6 +39,20 @@ fn every_block_of_rust_is_a_part_of_an_example_or_a_test() {
             block.code
         );
     }
+}
+
+#[test]
+fn every_test_that_the_page_about_faults_names_exists() {
+    let page = read("docs/concepts/how-queues-go-wrong.md");
+    let is_name = |text: &&str| {
+        let is_identifier = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        is_identifier && text.matches('_').count() > 2
+    };
+    let names: Vec<&str> = page.split('`').skip(1).step_by(2).filter(is_name).collect();
+    assert!(names.len() > 100, "{} names", names.len());
+    let sources: String = files("crates", &["rs"]).iter().map(|path| read(path)).collect();
+    let missing: Vec<_> = names.iter().filter(|name| !sources.contains(&format!("fn {name}()"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 /// With `ATTA_WRITE_BOOK=1`, writes the file into the page.

@@ -211,7 +211,7 @@ async fn missed_ticks_are_backfilled_as_far_as_fill_allows() {
 }
 
 #[tokio::test]
-async fn a_minute_that_was_done_is_never_done_again() {
+async fn after_the_clock_is_set_back_no_minute_is_scheduled_twice() {
     let database = Database::migrated().await;
     let client = database.client().await;
     let (items, clock) = (items("* * * * * a ?fill=1h"), clock_at("08:00:10"));
@@ -320,6 +320,46 @@ async fn an_item_that_the_database_refuses_harms_no_other() {
     assert_eq!(jobs(&client).await, ["a 08:01", "c 08:01"]);
 }
 
+/// A transaction that somebody forgot keeps the job of one item's key locked.
+#[tokio::test]
+async fn an_item_that_another_transaction_blocks_delays_no_other_and_loses_no_tick() {
+    let database = Database::migrated().await;
+    let (client, mut other) = (database.client().await, database.client().await);
+    let add = "select graphile_worker.add_job('a', job_key := 'k', run_at := now() + interval '1 day')";
+    client.batch_execute(add).await.unwrap();
+    let forgotten = other.transaction().await.unwrap();
+    forgotten.batch_execute(add).await.unwrap();
+    let clock = clock_at("08:00:10");
+    let crontab = "* * * * * a ?jobKey=k\n* * * * * b\n* * * * * c ?queue=q";
+    let schedule = Running::start(&database, &items(crontab), &clock).await;
+    schedule.wait_for_start().await;
+    for (now, minute) in [("08:01:10", "08:01:00"), ("08:02:10", "08:02:00")] {
+        set(&clock, now);
+        schedule.wait_for_minute(minute).await;
+    }
+    let is_blocked =
+        |event: &CronEvent| matches!(event, CronEvent::Blocked { identifier, .. } if identifier == "a");
+    schedule.wait_for("the report", is_blocked).await;
+    assert_eq!(jobs(&client).await, ["b 08:01", "c 08:01", "b 08:02", "c 08:02"]);
+    forgotten.rollback().await.unwrap();
+    let is_last = |event: &CronEvent| match event {
+        CronEvent::Scheduled { timestamp, identifiers } => {
+            *timestamp == at("08:02:00") && identifiers.contains(&"a".to_owned())
+        }
+        _ => false,
+    };
+    schedule.wait_for("both ticks of the item", is_last).await;
+    schedule.stop().await;
+    // The second tick has replaced the first, as the key says.
+    assert_eq!(
+        jobs(&client).await,
+        ["b 08:01", "c 08:01", "a 08:02", "b 08:02", "c 08:02"].map(String::from)
+    );
+    let sql = "select revision from graphile_worker.jobs where key = 'k'";
+    let revision: i32 = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(revision, 2, "each tick was added once");
+}
+
 #[tokio::test]
 async fn items_are_added_and_removed_while_cron_runs() {
     let database = Database::migrated().await;
@@ -340,7 +380,7 @@ async fn items_are_added_and_removed_while_cron_runs() {
 
 /// Neither a schedule whose table is missing nor a match function that panics may affect the jobs.
 #[tokio::test]
-async fn a_cron_that_fails_leaves_the_jobs_alone() {
+async fn errors_of_cron_do_not_affect_jobs() {
     let database = Database::migrated().await;
     let client = database.client().await;
     client.batch_execute("drop table graphile_worker._private_known_crontabs").await.unwrap();

@@ -43,7 +43,7 @@ async fn a_connection_of_another_crate_adds_jobs_and_reports_its_errors() {
 }
 
 #[tokio::test]
-async fn a_payload_of_another_type_is_no_mistake_of_the_configuration() {
+async fn a_payload_of_another_type_is_not_a_configuration_error() {
     let db = Database::migrated().await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();
     let job = utils.add_raw_job("hello", json!({ "n": "three" }), JobSpec::default()).await.unwrap();
@@ -52,7 +52,7 @@ async fn a_payload_of_another_type_is_no_mistake_of_the_configuration() {
 }
 
 #[tokio::test]
-async fn a_missing_schema_is_a_mistake_of_the_configuration() {
+async fn a_missing_schema_is_a_configuration_error() {
     let db = Database::empty().await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();
     let error = utils.add_raw_job("hello", json!({}), JobSpec::default()).await.unwrap_err();

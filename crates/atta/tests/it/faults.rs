@@ -16,6 +16,7 @@ mod patroni;
 mod pooler;
 mod queues;
 mod recovery;
+mod refused;
 mod restarts;
 mod schemas;
 mod strangers;

@@ -104,7 +104,7 @@ async fn jobs_left(client: &Client) -> i64 {
 /// A job that takes long adds another job of its task. That job is not held, because the task is known to be slow by
 /// then, and only the last claim can find it.
 #[tokio::test]
-async fn one_run_leaves_nothing_of_a_task_that_proves_slow() {
+async fn run_once_leaves_no_job_of_a_task_that_becomes_slow() {
     let db = Database::migrated().await;
     let slow = |ctx: atta::WorkerContext| async move {
         if ctx.payload::<bool>().unwrap() {
@@ -123,7 +123,7 @@ async fn one_run_leaves_nothing_of_a_task_that_proves_slow() {
 
 /// Jobs that a batch did not start become free when its transaction ends; until then every pick skips them.
 #[tokio::test]
-async fn one_run_leaves_no_job_that_was_released_slowly() {
+async fn run_once_leaves_no_job_that_was_released_slowly() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let sql = "create function public.dawdle() returns trigger language plpgsql as
@@ -285,7 +285,7 @@ async fn nothing_is_held_while_the_fleet_is_under_suspicion() {
 /// If a job kills its worker while it is held, neither it nor the other held jobs lose an attempt. Therefore the fleet
 /// holds no jobs after two deaths; then the crashes are counted, and the job is found.
 #[tokio::test]
-async fn a_killer_among_good_jobs_ends_as_permanently_failed_and_they_all_complete() {
+async fn a_job_that_kills_its_worker_fails_permanently_and_all_others_complete() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
     let utils = atta::WorkerUtils::connect(&db.url()).unwrap();

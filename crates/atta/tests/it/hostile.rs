@@ -20,6 +20,7 @@ fn sql_files() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folders = [
         "sql/queries",
+        "sql/fragments",
         "sql/functions",
         "sql/migrations",
         "sql/migrations/indexes",

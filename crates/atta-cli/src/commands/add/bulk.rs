@@ -35,9 +35,12 @@ pub(super) struct Source<'a> {
 }
 
 pub(super) async fn run(source: Source<'_>, as_json: bool, connection: &Connection) -> Result<(), Failure> {
-    let total = check(&source)?;
-    let utils = open(connection).await?;
-    let ahead = utils.read_clock().await? - Utc::now();
+    let mut interrupts = Interrupts::watch()?;
+    let (total, utils, ahead) = tokio::select! {
+        biased;
+        name = interrupts.requested() => return Err(Failure::interrupted(name, "no job was added")),
+        prepared = prepare(&source, connection) => prepared?,
+    };
     let mut bulk = Bulk {
         utils,
         known: HashSet::new(),
@@ -45,7 +48,7 @@ pub(super) async fn run(source: Source<'_>, as_json: bool, connection: &Connecti
         next_line: source.from_line,
         progress: progress(total),
     };
-    let done = bulk.add_all(read(&source, ahead)).await;
+    let done = bulk.add_all(read(&source, ahead), interrupts).await;
     bulk.progress.finish_and_clear();
     if as_json && matches!(done, Ok(()) | Err(End::Signal(_))) {
         print_json(&match done {
@@ -61,9 +64,23 @@ pub(super) async fn run(source: Source<'_>, as_json: bool, connection: &Connecti
     })
 }
 
+/// The number of jobs if it is known, the connection, and how far the database's clock is ahead of ours.
+async fn prepare(
+    source: &Source<'_>,
+    connection: &Connection,
+) -> Result<(Option<u64>, WorkerUtils, TimeDelta), Failure> {
+    let (file, task, from_line) = (source.file.to_owned(), source.task.map(str::to_owned), source.from_line);
+    // In a thread of its own, so that signals are handled meanwhile.
+    let checked = tokio::task::spawn_blocking(move || check(&file, task.as_deref(), from_line));
+    let total =
+        checked.await.map_err(|error| Failure::new(format!("reading {}: {error}", source.file)))??;
+    let utils = open(connection).await?;
+    let ahead = utils.read_clock().await? - Utc::now();
+    Ok((total, utils, ahead))
+}
+
 /// Reads a file to find errors, and counts its jobs. Skips a stream, which can't be read twice.
-fn check(source: &Source<'_>) -> Result<Option<u64>, Failure> {
-    let &Source { file, task, from_line } = source;
+fn check(file: &str, task: Option<&str>, from_line: usize) -> Result<Option<u64>, Failure> {
     if file == "-" {
         return if is_stdin_closed() { Err(Failure::new("standard input is closed")) } else { Ok(None) };
     }
@@ -131,8 +148,11 @@ struct Bulk {
 }
 
 impl Bulk {
-    async fn add_all(&mut self, mut batches: mpsc::Receiver<Result<Batch, Failure>>) -> Result<(), End> {
-        let mut interrupts = Interrupts::watch().map_err(End::Failure)?;
+    async fn add_all(
+        &mut self,
+        mut batches: mpsc::Receiver<Result<Batch, Failure>>,
+        mut interrupts: Interrupts,
+    ) -> Result<(), End> {
         loop {
             let batch = tokio::select! {
                 biased;
@@ -200,18 +220,25 @@ impl Bulk {
     fn interrupted(&self, signal: Signal, source: &Source<'_>) -> Failure {
         let (added, next) = (count_of(self.added, "job"), self.next_line);
         let was = if self.added == 1 { "was" } else { "were" };
-        let mut failure =
-            Failure::interrupted(signal.name, &format!("{added} {was} added, up to line {}", next - 1));
+        let mut failure = Failure::interrupted(
+            signal.name,
+            &match self.added {
+                0 => "no job was added".to_owned(),
+                _ => format!("{added} {was} added, up to line {}", next - 1),
+            },
+        );
+        let task = source.task.map_or(String::new(), |task| format!("{task} "));
+        let again = format!("atta add {task}--bulk {} --from-line", source.file);
         if let Some((first, last)) = signal.unknown {
             failure = failure.and(&format!(
-                "lines {first} to {last} may have been added: the command did not wait for the result"
+                "lines {first} to {last} may have been added, or will be: the command did not wait for the result"
+            ));
+            return failure.with_hint(format!(
+                "check with atta jobs --newest whether they are there, then run: {again} {first}, or: {again} {}",
+                last + 1
             ));
         }
-        let task = source.task.map_or(String::new(), |task| format!("{task} "));
-        failure.with_hint(format!(
-            "to continue with the same input, run: atta add {task}--bulk {} --from-line {next}",
-            source.file
-        ))
+        failure.with_hint(format!("to continue with the same input, run: {again} {next}"))
     }
 }
 

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use atta::{
-    Claims, Cron, HookFuture, Hooks, Job, LocalQueueConfig, RefetchDelay, Worker, WorkerHandle, WorkerOptions,
+    Claims, Cron, HookFuture, Hooks, Job, LocalQueueConfig, RefetchDelay, WorkerHandle, WorkerOptions,
 };
+use atta_tasks::{TaskWorker, TasksFolder, TasksSettings};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -21,7 +22,9 @@ use super::Database;
 use crate::args::ClaimsChoice;
 use crate::output::Failure;
 use crate::settings::Settings;
-use crate::tasks::{TasksFolder, TasksSettings};
+
+/// Why the worker of an old generation shuts down.
+const RELOADED: &str = "the tasks were loaded again";
 
 /// How long the jobs of an old generation may continue beside the new one.
 const OLD_AGE: Duration = Duration::from_secs(4 * 3600);
@@ -111,7 +114,7 @@ impl Generations {
         let old = self.handles.len();
         match self.begin().await {
             // They stay in the list: a second signal must reach them as well.
-            Ok(()) => self.handles[..old].iter().for_each(WorkerHandle::request_shutdown),
+            Ok(()) => self.handles[..old].iter().for_each(|old| old.request_shutdown_with_reason(RELOADED)),
             Err(failure) => tracing::error!("the tasks were not reloaded: {}", failure.message()),
         }
     }
@@ -136,7 +139,7 @@ impl Generations {
     pub(super) fn stop(&mut self, reason: &str) -> Option<Instant> {
         tracing::info!("{reason}: waiting for running jobs to finish; another signal after 5 s aborts them");
         self.is_waiting = false;
-        self.handles.iter().for_each(WorkerHandle::request_shutdown);
+        self.handles.iter().for_each(|handle| handle.request_shutdown_with_reason(reason));
         let patience = self.settings.shutdown_grace_period + self.settings.shutdown_abort_period;
         (self.mode == Mode::Watching).then(|| Instant::now() + patience)
     }
@@ -153,49 +156,27 @@ impl Generations {
     }
 
     async fn begin(&mut self) -> Result<(), Failure> {
-        let settings = TasksSettings {
-            leaves_out: self.mode == Mode::Watching,
-            allows_broken: self.allows_broken(),
-            ..tasks_settings(&self.settings, &self.database)?
-        };
+        let mut settings = tasks_settings(&self.settings, &self.database)?;
+        settings.leaves_out = self.mode == Mode::Watching;
+        settings.allows_broken = self.allows_broken();
         let folder = TasksFolder::open(settings).await?;
         let identifiers = folder.identifiers();
-        if identifiers.is_empty() {
-            folder.close().await;
-            return self.wait_for_tasks();
+        if identifiers.is_empty() && self.mode == Mode::Watching {
+            self.wait_for_tasks();
+            return Ok(());
         }
         self.warn_of_unknown_tasks(&identifiers);
-        let options = folder.define(self.options());
-        // Before anything changes in the database, so that a deployment of broken tasks ends here. A host that takes long
-        // does not delay the others any further: if it can't load its tasks, the worker ends then.
-        let broken = if self.allows_broken() { Vec::new() } else { folder.loaded_soon().await.broken };
-        let started = match broken.is_empty() {
-            true => options.init().await.map_err(Failure::from),
-            false => Err(refuse(&broken)),
-        };
-        let worker = match started {
-            Ok(worker) => worker,
-            Err(failure) => {
-                folder.close().await;
-                return Err(failure);
-            }
-        };
+        let worker = folder.init(self.options()).await?;
         self.is_waiting = false;
         self.handles.push(worker.handle());
-        self.generations.spawn(live(worker, folder, self.mode, self.allows_broken()));
+        self.generations.spawn(live(worker, self.mode));
         Ok(())
     }
 
-    fn wait_for_tasks(&mut self) -> Result<(), Failure> {
-        let text = format!("no tasks in the folder {}", self.settings.tasks.display());
-        if self.mode != Mode::Watching {
-            return Err(Failure::new(text)
-                .with_hint("a task is a file: hello.js, hello.py, or an executable hello.sh (chmod +x)"));
-        }
-        tracing::warn!("{text} yet");
+    fn wait_for_tasks(&mut self) {
+        tracing::warn!("no tasks in the folder {} yet", self.settings.tasks.display());
         self.is_waiting = true;
-        self.handles.iter().for_each(WorkerHandle::request_shutdown);
-        Ok(())
+        self.handles.iter().for_each(|handle| handle.request_shutdown_with_reason(RELOADED));
     }
 
     fn warn_of_unknown_tasks(&self, identifiers: &[String]) {
@@ -262,36 +243,17 @@ impl Generations {
 }
 
 /// Runs a generation to its end.
-async fn live(
-    worker: Worker,
-    folder: TasksFolder,
-    mode: Mode,
-    allows_broken: bool,
-) -> (String, Result<(), Failure>) {
-    let ended = {
-        let run = async {
-            match mode {
-                Mode::Once => folder.run_once(&worker).await,
-                Mode::UntilShutdown | Mode::Watching => worker.run().await.map_err(Failure::from),
-            }
-        };
-        tokio::pin!(run);
-        tokio::select! {
-            ended = &mut run => ended,
-            broken = folder.broken_late(), if !allows_broken => {
-                tracing::error!("not all tasks can be loaded, so the worker shuts down");
-                worker.handle().request_shutdown();
-                run.await.and(Err(refuse(&broken)))
-            }
+async fn live(worker: TaskWorker, mode: Mode) -> (String, Result<(), Failure>) {
+    let id = worker.id().to_owned();
+    let ended = match mode {
+        Mode::Once => {
+            let ended = worker.run_once().await;
+            worker.close().await;
+            ended
         }
+        Mode::UntilShutdown | Mode::Watching => worker.run().await,
     };
-    folder.close().await;
-    (worker.id().to_owned(), ended)
-}
-
-fn refuse(broken: &[String]) -> Failure {
-    Failure::new(format!("some tasks can't be loaded:\n{}", broken.join("\n")))
-        .with_hint("fix them, or run only the other tasks with --allow-broken-tasks")
+    (id, ended.map_err(Failure::from))
 }
 
 /// The crontab, if there is one. A crontab that was named explicitly must exist.
@@ -315,15 +277,13 @@ fn read_crontab(settings: &Settings) -> Result<Vec<Cron>, Failure> {
 
 pub(super) fn tasks_settings(settings: &Settings, database: &Database) -> Result<TasksSettings, Failure> {
     super::existing(settings)?;
-    Ok(TasksSettings {
-        folder: settings.tasks.clone(),
-        time_limit: settings.time_limit,
-        time_limits: settings.time_limits.clone().into_iter().collect(),
-        kill_after: settings.kill_after,
-        connection: database.text(),
-        schema: settings.schema.clone(),
-        concurrency: settings.jobs,
-        leaves_out: false,
-        allows_broken: settings.allow_broken_tasks,
-    })
+    let mut tasks = TasksSettings::new(&settings.tasks);
+    tasks.time_limit = settings.time_limit;
+    tasks.time_limits = settings.time_limits.clone().into_iter().collect();
+    tasks.kill_after = settings.kill_after;
+    tasks.connection = database.text();
+    tasks.schema.clone_from(&settings.schema);
+    tasks.concurrency = settings.jobs;
+    tasks.allows_broken = settings.allow_broken_tasks;
+    Ok(tasks)
 }

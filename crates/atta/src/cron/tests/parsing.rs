@@ -16,7 +16,7 @@ impl TaskHandler for Report {
 }
 
 #[test]
-fn the_examples_of_the_seeds_are_read() {
+fn comments_blank_lines_tabs_and_crlf_are_accepted() {
     let text = "# comment\n\n30 4 * * 1 send_weekly_email\r\n  30 4 * * 1\tsend_weekly_email \
                 ?id=two&fill=2d&max=10 {onboarding:false}  \r\n\t\n0 */4 * * * rollup";
     let items = parse_crontab(text).unwrap();
@@ -71,7 +71,7 @@ fn typed_items_equal_their_patterns() {
 }
 
 #[test]
-fn sunday_is_0_and_7_and_the_end_of_a_range() {
+fn sunday_is_0_and_7_also_at_the_end_of_a_range() {
     let (sunday, monday) = (at("2026-03-01T00:00"), at("2026-03-02T00:00"));
     for pattern in ["* * * * 0", "* * * * 7", "* * * * 5-7", "* * * * sun", "* * * * FRI-sun", "* * * * 6-7"]
     {
@@ -88,7 +88,7 @@ fn steps_start_at_the_smallest_value() {
 }
 
 #[test]
-fn either_day_will_do_if_both_are_restricted() {
+fn if_day_of_month_and_day_of_week_are_restricted_either_may_match() {
     let item = Cron::task("t", "0 0 13 * 5").unwrap();
     assert!(item.matches(at("2026-03-13T00:00")) && item.matches(at("2026-03-06T00:00")));
     assert!(item.matches(at("2026-04-13T00:00")) && !item.matches(at("2026-04-14T00:00")));
@@ -109,7 +109,7 @@ fn an_error_is_shown_with_its_position() {
 }
 
 #[test]
-fn every_mistake_has_its_line_and_column() {
+fn every_error_has_a_line_and_a_column() {
     let mistakes = [
         ("61 * * * * t", 1),
         ("1,,2 * * * * t", 3),
@@ -162,7 +162,7 @@ fn every_mistake_has_its_line_and_column() {
 }
 
 #[test]
-fn all_mistakes_of_a_file_are_told_at_once() {
+fn all_errors_of_a_crontab_are_reported_together() {
     let errors =
         parse_crontab("60 24 * * * 1\n* * * * * t ?x=1&max=y {\n* * * * * a\n* * * * * a").unwrap_err();
     let places: Vec<(usize, usize)> = errors.iter().map(|error| (error.line(), error.column())).collect();
@@ -234,7 +234,7 @@ fn values_that_the_database_would_reject_are_rejected_before() {
 }
 
 #[test]
-fn a_byte_order_mark_and_other_spaces_are_spaces() {
+fn a_byte_order_mark_and_unicode_spaces_count_as_spaces() {
     assert_eq!(parse_crontab("\u{feff}* *\u{a0}* *\t* t\u{2003}\n").unwrap().len(), 1);
 }
 

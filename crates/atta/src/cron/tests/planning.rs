@@ -77,7 +77,7 @@ fn no_tick_is_lost_while_others_are_backfilled() {
 }
 
 #[test]
-fn a_clock_set_back_is_followed() {
+fn a_clock_that_is_set_back_restarts_the_schedule() {
     let next = minute("2026-03-01T08:01");
     assert_eq!(step(at("2026-03-01T07:59:59"), next, REST), Step::Wait(Duration::from_secs(1)));
     assert_eq!(step(at("2026-03-01T07:00:00"), next, REST), Step::Resume);
@@ -111,7 +111,7 @@ fn a_watermark_in_the_future_leaves_nothing_to_fill() {
 }
 
 #[test]
-fn a_short_outage_costs_no_tick_and_a_long_one_none_that_fill_covers() {
+fn a_short_outage_loses_no_tick_and_a_long_one_only_ticks_beyond_fill() {
     let items = items(&["* * * * * a", "* * * * * b ?fill=1h"]);
     let rows =
         || [known("a", "2026-01-01T00:00", None), known("b", "2026-01-01T00:00", Some("2026-03-01T07:57"))];

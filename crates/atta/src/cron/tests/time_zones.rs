@@ -15,12 +15,12 @@ fn runs(line: &str, from: &str, until: &str) -> Vec<String> {
 }
 
 #[test]
-fn without_a_zone_it_is_utc() {
+fn a_pattern_without_a_time_zone_is_in_utc() {
     assert_eq!(runs("0 8 * * * t", "2026-03-29T00:00", "2026-03-30T00:00"), ["2026-03-29T08:00"]);
 }
 
 #[test]
-fn a_zone_moves_with_its_summer() {
+fn local_times_follow_daylight_saving_time() {
     let line = "0 8 * * * t ?tz=Europe/Paris";
     assert_eq!(runs(line, "2026-03-28T00:00", "2026-03-30T00:00"), ["2026-03-28T07:00", "2026-03-29T06:00"]);
 }
@@ -40,13 +40,13 @@ fn a_time_that_does_not_exist_runs_once_at_the_next_minute_that_does() {
 }
 
 #[test]
-fn a_time_left_out_and_the_one_after_it_are_one_run() {
+fn a_skipped_time_and_the_first_minute_after_it_are_one_run() {
     let both = runs("0 2,3 * * * t ?tz=Europe/Paris", "2026-03-29T00:00", "2026-03-30T00:00");
     assert_eq!(both, ["2026-03-29T01:00"]);
 }
 
 #[test]
-fn a_time_that_comes_twice_runs_the_first_time() {
+fn a_time_that_occurs_twice_runs_the_first_time() {
     let paris = runs("30 2 * * * t ?tz=Europe/Paris", "2026-10-24T00:00", "2026-10-27T00:00");
     assert_eq!(paris, ["2026-10-24T00:30", "2026-10-25T00:30", "2026-10-26T01:30"]);
     let new_york = runs("0 1 * * * t ?tz=America/New_York", "2026-11-01T00:00", "2026-11-02T00:00");
@@ -57,7 +57,7 @@ fn a_time_that_comes_twice_runs_the_first_time() {
 }
 
 #[test]
-fn a_pattern_for_all_hours_follows_time_itself() {
+fn a_pattern_for_all_hours_follows_elapsed_time() {
     let line = "30 * * * * t ?tz=Europe/Paris";
     let autumn = runs(line, "2026-10-24T23:00", "2026-10-25T03:00");
     assert_eq!(autumn, ["2026-10-24T23:30", "2026-10-25T00:30", "2026-10-25T01:30", "2026-10-25T02:30"]);
@@ -65,20 +65,20 @@ fn a_pattern_for_all_hours_follows_time_itself() {
 }
 
 #[test]
-fn a_day_that_never_was_runs_at_the_next() {
+fn an_item_on_a_skipped_day_runs_at_the_start_of_the_next_day() {
     // Samoa went from 29 December straight to the 31st.
     let samoa = runs("0 12 30 12 * t ?tz=Pacific/Apia", "2011-12-29T00:00", "2012-01-02T00:00");
     assert_eq!(samoa, ["2011-12-30T10:00"]);
 }
 
 #[test]
-fn the_day_is_the_local_one() {
+fn the_day_of_a_pattern_is_the_local_day() {
     let tokyo = runs("0 1 1 * * t ?tz=Asia/Tokyo", "2026-03-01T00:00", "2026-05-01T00:00");
     assert_eq!(tokyo, ["2026-03-31T16:00", "2026-04-30T16:00"]);
 }
 
 #[test]
-fn a_plus_in_a_zone_survives_the_query_string() {
+fn a_plus_in_the_name_of_a_zone_is_kept() {
     let item = item("0 0 * * * t ?tz=Etc/GMT+5");
     assert_eq!(item.to_string(), "0 0 * * * t ?tz=Etc/GMT%2B5");
     assert!(item.matches(at("2026-03-01T05:00")));

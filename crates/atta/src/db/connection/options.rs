@@ -96,6 +96,18 @@ impl Options {
         self.values.insert(key, value.into());
     }
 
+    /// All options, including the password, as libpq itself knows them, except for the default application name.
+    pub(super) fn for_libpq(&self) -> BTreeMap<&'static str, String> {
+        let mut values = self.values.clone();
+        values.remove("fallback_application_name");
+        // Node's name for an sslmode: any certificate is accepted, even if there is one to check it against.
+        if self.get("sslmode") == Some("no-verify") {
+            values.insert("sslmode", "require".into());
+            values.remove("sslrootcert");
+        }
+        values
+    }
+
     /// All options, including the password, as a connection string.
     pub(super) fn to_text(&self) -> String {
         let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");

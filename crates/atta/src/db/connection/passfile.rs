@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_that_fits_counts() {
+    fn the_first_matching_line_is_used() {
         let text = "# h:5432:app:me:comment\nnonsense\nother:5432:app:me:a\nh:1:app:me:b\nh:5432:x:me:c\n\
                     h:5432:app:you:d\nh:5432:app:me:e\n*:*:*:*:f\n";
         assert_eq!(found(text, &["h"]).unwrap(), "e");

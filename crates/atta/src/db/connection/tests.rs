@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 
+use super::values::SILENCE;
 use super::*;
 
 /// Resolves with the given variables only, and without a home directory.
@@ -77,7 +78,7 @@ fn the_string_wins_over_the_environment() {
 }
 
 #[test]
-fn a_service_stands_between_the_string_and_the_environment() {
+fn a_service_overrides_the_environment_but_not_the_string() {
     let home = Home::new();
     home.write(".pg_service.conf", "[app]\nhost=service-host\nuser=service\nport=7000\nsslmode=disable\n");
     let environment = [("HOME", home.path()), ("PGSERVICE", "app"), ("PGHOST", "no"), ("PGDATABASE", "d")];
@@ -255,6 +256,81 @@ fn settings_survive_being_written_as_text() {
     let moved = settings.with_database("other").with_application_name("bench");
     let again = resolve(&moved.to_string_with_password(), &[]).unwrap();
     assert_eq!((again.database(), again.config().get_application_name()), ("other", Some("bench")));
+}
+
+fn data(text: &str) -> serde_json::Value {
+    let settings = resolve(text, &[]).unwrap_or_else(|error| panic!("{text}: {error}"));
+    serde_json::to_value(settings.to_data_with_password()).unwrap()
+}
+
+#[test]
+fn data_for_other_clients_need_no_parser() {
+    let text = r"host=/run/a,h,10.0.0.1 port=1,2,3 user=u password='it\'s' dbname=d options='-c a=b' sslmode=prefer
+        target_session_attrs=read-write fallback_application_name=f application_name=mine keepalives=0";
+    let data = data(text);
+    let attempts: Vec<_> = data["attempts"].as_array().unwrap().iter().collect();
+    let servers: Vec<_> = attempts
+        .iter()
+        .map(|attempt| {
+            (attempt["host"].as_str(), attempt["port"].as_u64(), attempt["tls"]["server_name"].as_str())
+        })
+        .collect();
+    let with_tls: Vec<bool> = attempts.iter().map(|attempt| !attempt["tls"].is_null()).collect();
+    // A socket has no TLS. An address has no name.
+    assert_eq!(
+        servers,
+        [
+            (Some("/run/a"), Some(1), None),
+            (Some("h"), Some(2), Some("h")),
+            (Some("h"), Some(2), None),
+            (Some("10.0.0.1"), Some(3), None),
+            (Some("10.0.0.1"), Some(3), None),
+        ]
+    );
+    assert_eq!(with_tls, [false, true, false, true, false]);
+    assert!(attempts.iter().all(|attempt| attempt["password"] == "it's" && attempt["options"] == "-c a=b"));
+    assert!(
+        attempts
+            .iter()
+            .all(|attempt| attempt["application_name"] == "mine" && attempt["keepalives"] == false)
+    );
+    assert_eq!(
+        (&data["session"], &data["libpq"]["host"]),
+        (&"read-write".into(), &"/run/a,h,10.0.0.1".into())
+    );
+    assert!(data["libpq"].get("fallback_application_name").is_none());
+}
+
+#[test]
+fn data_for_other_clients_have_what_each_sslmode_means() {
+    let home = Home::new();
+    let key = rcgen::generate_simple_self_signed(vec!["h".into()]).unwrap();
+    let root = home.write("root.crt", &key.cert.pem());
+    // Whether an attempt has TLS, and then what is checked: the chain, and the name.
+    let (none, blind) = (None, Some((false, false)));
+    let (chain, full) = (Some((true, false)), Some((true, true)));
+    for (mode, has_root, expected) in [
+        ("disable", false, vec![none]),
+        ("allow", false, vec![none, blind]),
+        ("prefer", false, vec![blind, none]),
+        ("require", false, vec![blind]),
+        ("require", true, vec![chain]),
+        ("no-verify", true, vec![blind]),
+        ("verify-ca", true, vec![chain]),
+        ("verify-full", true, vec![full]),
+    ] {
+        let root = if has_root { format!("sslrootcert='{root}'") } else { String::new() };
+        let data = data(&format!("host=h user=u dbname=d sslmode={mode} {root}"));
+        let is = |tls: &serde_json::Value, name: &str| tls[name].as_bool().unwrap();
+        let attempts = data["attempts"].as_array().unwrap().iter().map(|attempt| &attempt["tls"]);
+        let found: Vec<_> = attempts
+            .map(|tls| (!tls.is_null()).then(|| (is(tls, "checks_chain"), is(tls, "checks_name"))))
+            .collect();
+        assert_eq!(found, expected, "{mode}, root certificate {has_root}");
+        let is_libpq_s = data["libpq"]["sslmode"] == if mode == "no-verify" { "require" } else { mode };
+        assert!(is_libpq_s, "{mode}");
+        assert_eq!(data["libpq"].get("sslrootcert").is_some(), has_root && mode != "no-verify", "{mode}");
+    }
 }
 
 #[test]

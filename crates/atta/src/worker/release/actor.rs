@@ -1,4 +1,4 @@
-//! The actor: the task that has all outcomes until they are written.
+//! The actor: the task that owns all outcomes until they are written.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,16 +12,17 @@ use super::pending::{Delays, Entry, Fate, Pending};
 use super::{Report, report, write};
 use crate::Result;
 
-/// Statements for several outcomes that are under way at a time.
+/// How many statements that each write several outcomes may be under way at a time.
 pub(in super::super) const BATCHES: usize = 2;
 
-/// Statements for a single outcome that are under way at a time.
+/// How many statements that each write a single outcome may be under way at a time.
 pub(in super::super) const APART: usize = 2;
 
 /// A statement that was answered, or failed.
 struct Written {
     entries: Vec<Entry>,
     is_apart: bool,
+    sent: Instant,
     /// What became of the jobs whose claims were not lost.
     fates: Result<HashMap<i64, Fate>>,
 }
@@ -29,13 +30,14 @@ struct Written {
 pub(super) struct Actor {
     shared: Arc<Shared>,
     pending: Pending,
-    /// From the owner. Closed when it has ended.
+    /// From the driver, which closes the channel when it ends.
     entries: mpsc::UnboundedReceiver<Vec<Entry>>,
     reports: mpsc::UnboundedSender<Report>,
     writes: JoinSet<Written>,
-    batches: usize,
+    /// When each of the statements for several outcomes that are under way was sent.
+    batches: Vec<Instant>,
     apart: usize,
-    /// As last reported.
+    /// The number of stuck outcomes in the last report.
     stuck: usize,
 }
 
@@ -47,21 +49,22 @@ impl Actor {
         reports: mpsc::UnboundedSender<Report>,
     ) -> Actor {
         let (pending, writes) = (Pending::new(delays, shared.worker_id.clone()), JoinSet::new());
-        Actor { shared, pending, entries, reports, writes, batches: 0, apart: 0, stuck: 0 }
+        Actor { shared, pending, entries, reports, writes, batches: Vec::new(), apart: 0, stuck: 0 }
     }
 
-    /// Writes outcomes until the owner has ended, or until the worker leaves its locks to the recovery. Then a statement may wait for another transaction for ever, so those under way are not awaited.
+    /// Writes outcomes until the driver has ended, or until the worker leaves its locks to recovery. In the latter case
+    /// it does not wait for statements that are under way, since they may wait for another transaction forever.
     pub(super) async fn run(mut self) {
         let (mut is_open, mut is_hurrying) = (true, false);
         loop {
             let now = Instant::now();
             self.send(now);
             self.report_stuck();
-            // Without an owner there are no heartbeats. What can't be written now is left to the recovery.
+            // When the driver has ended, heartbeats stop soon. Outcomes that can't be written now are left to recovery.
             if !is_open && self.writes.is_empty() {
                 return;
             }
-            let timer = self.pending.next_timer(now);
+            let timer = self.pending.next_timer(now, self.under_way());
             tokio::select! {
                 entries = self.entries.recv(), if is_open => match entries {
                     Some(entries) => self.pending.add(Instant::now(), entries),
@@ -85,36 +88,44 @@ impl Actor {
     }
 
     fn send(&mut self, now: Instant) {
-        while self.batches < BATCHES {
-            let Some(entries) = self.pending.next_batch(now) else { break };
-            self.batches += 1;
-            self.spawn(entries, false);
+        while self.batches.len() < BATCHES {
+            let Some(entries) = self.pending.next_batch(now, self.under_way()) else { break };
+            self.batches.push(now);
+            self.spawn(entries, false, now);
         }
         while self.apart < APART {
             let Some(entry) = self.pending.next_apart(now) else { break };
             self.apart += 1;
-            self.spawn(vec![entry], true);
+            self.spawn(vec![entry], true, now);
         }
     }
 
-    fn spawn(&mut self, entries: Vec<Entry>, is_apart: bool) {
+    /// When the oldest statement for several outcomes that is under way was sent.
+    fn under_way(&self) -> Option<Instant> {
+        self.batches.iter().min().copied()
+    }
+
+    fn spawn(&mut self, entries: Vec<Entry>, is_apart: bool, sent: Instant) {
         let shared = self.shared.clone();
         self.writes.spawn(async move {
             let fates = write::write(&shared, &entries, is_apart).await;
-            Written { entries, is_apart, fates }
+            Written { entries, is_apart, sent, fates }
         });
     }
 
     fn on_written(&mut self, written: Result<Written, JoinError>) {
-        // Nothing in there panics. If it does, nobody knows what was written, and the recovery frees the jobs.
-        let Ok(Written { entries, is_apart, fates }) = written.inspect_err(|error| {
+        // Not expected: nothing in a write panics. If it does, it is unknown what was written, and recovery frees the
+        // jobs.
+        let Ok(Written { entries, is_apart, sent, fates }) = written.inspect_err(|error| {
             tracing::error!(%error, "a release panicked");
         }) else {
             return;
         };
-        match is_apart {
-            true => self.apart -= 1,
-            false => self.batches -= 1,
+        if is_apart {
+            self.apart -= 1;
+        } else if let Some(index) = self.batches.iter().position(|time| *time == sent) {
+            // Removes only one entry: two statements may have been sent at the same time.
+            self.batches.remove(index);
         }
         let now = Instant::now();
         match fates {
@@ -123,11 +134,15 @@ impl Actor {
                 let done = self.pending.on_answer(now, entries, fate_of);
                 self.report(done);
             }
-            Err(error) => self.pending.on_error(now, entries, &error),
+            Err(error) => {
+                self.shared.on_error(&error);
+                self.pending.on_error(now, entries, &error);
+            }
         }
     }
 
-    /// Says how many outcomes are stuck, if that has changed. Those under way apart are.
+    /// Reports how many outcomes are stuck, if the number has changed. Outcomes that are being written alone count as
+    /// stuck.
     fn report_stuck(&mut self) {
         let stuck = self.pending.stuck() + self.apart;
         if stuck != self.stuck {
@@ -153,9 +168,9 @@ impl Actor {
                 _ => written.push(entry.finished),
             }
         }
-        report::tell_lost(&self.shared, lost);
-        report::tell_all(&self.shared, written);
-        // Without an owner nobody needs it.
+        report::report_lost(&self.shared, lost);
+        report::report_all(&self.shared, written);
+        // If the driver has ended, nobody needs the report.
         let _ = self.reports.send(report);
     }
 }

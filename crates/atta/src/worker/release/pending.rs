@@ -1,9 +1,10 @@
-//! Which outcomes are written now, and which are tried again when. No database in here.
+//! Decides which outcomes are written now, and when others are tried again. Pure: no database.
 //!
-//! Outcomes of one kind are written together. If that fails for a reason that one of them may be, the halves are tried, and
-//! so on: the database refused the statement, or it took too long. What fails by itself is set apart, on other connections
-//! and with growing pauses, so that it delays no other. What another transaction keeps locked is tried again, with pauses
-//! too. After a statement that took too long, the next ones are smaller.
+//! Outcomes of one kind are written together. If the database rejects the statement, or it takes too long, one of the
+//! outcomes may be the cause: then each half is tried, and so on. An outcome that fails alone is written apart from
+//! then on: on other connections and with growing pauses, so that it delays no other. An outcome whose job another
+//! transaction keeps locked is tried again, also with pauses. After a statement that took too long, the next ones are
+//! smaller.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,28 +19,32 @@ use crate::Error;
 /// The most jobs that one statement releases.
 const MOST: usize = 4_000;
 
-/// As many at least, however long statements take.
+/// The fewest jobs to which a statement is limited, however long statements take.
 const LEAST: usize = 50;
 
 /// The pauses before an outcome is tried again: the first, and the longest.
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// The longest pause for an outcome that the database refuses.
+/// While a statement is under way, completed jobs wait for this long, so that more of them are written together: larger
+/// statements take less time per job.
+const COMPANY: Duration = Duration::from_millis(20);
+
+/// The longest pause for an outcome that the database rejects.
 const LONGEST_REFUSED: Duration = Duration::from_secs(30);
 
 /// Outcomes of one kind are written by one statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in super::super) enum Kind {
     Complete,
     Fail,
-    /// Returns jobs that had begun: they may have to wait.
+    /// Returns jobs that had started: they may have to wait before they run again.
     Interrupt,
-    /// Returns jobs that had not begun.
+    /// Returns jobs that had not started.
     Return,
 }
 
-/// Why an outcome is not written yet. A change of it is logged, a further try is not.
+/// Why an outcome is not written yet. Each change of the state is logged; further attempts in the same state are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     New,
@@ -48,25 +53,27 @@ enum State {
     Refused,
 }
 
-/// With which others an outcome is written.
+/// Which other outcomes an outcome is written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Company {
-    /// With all of its kind.
+    /// With all others of its kind.
     Together,
-    /// With those of the same number: with more it failed, and any of them may have been the reason.
+    /// Only with outcomes of the same number: a larger statement failed, and any of them may have been the cause.
     Part(u64),
-    /// By itself, on the connections for this, since it has failed by itself.
+    /// Alone, on separate connections, since it has failed alone.
     Apart,
 }
 
 /// An outcome on its way into the database.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) finished: Finished,
-    /// When the job was claimed, which tells the claim from others of the same job. None: it is not ours by any.
-    pub(super) locked_at: Option<DateTime<Utc>>,
-    /// A reply was lost, so this may have been written already. A job that is no longer ours then was released by us.
-    pub(super) is_unknown: bool,
+pub(crate) struct Entry {
+    pub(crate) finished: Finished,
+    /// When the job was claimed, which distinguishes the claim from others of the same job. None if this worker has no
+    /// claim.
+    pub(crate) locked_at: Option<DateTime<Utc>>,
+    /// A reply was lost, so this may have been written already. If the job is no longer claimed by this worker, this
+    /// worker has released it.
+    pub(in super::super) is_unknown: bool,
     company: Company,
     state: State,
     tries: u32,
@@ -74,18 +81,35 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(finished: Finished, locked_at: Option<DateTime<Utc>>, is_unknown: bool) -> Entry {
-        let (state, not_before) = (State::New, Instant::now());
+    pub(crate) fn new(
+        now: Instant,
+        finished: Finished,
+        locked_at: Option<DateTime<Utc>>,
+        is_unknown: bool,
+    ) -> Entry {
+        let (state, not_before) = (State::New, now);
         Entry { finished, locked_at, is_unknown, company: Company::Together, state, tries: 0, not_before }
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    /// The bytes of its payloads and error.
+    pub(crate) fn size(&self) -> usize {
+        super::size_of(&self.finished)
+    }
+
+    pub(in super::super) fn kind(&self) -> Kind {
         match self.finished.outcome {
             Outcome::Completed => Kind::Complete,
             Outcome::Failed(_) => Kind::Fail,
             Outcome::Interrupted => Kind::Interrupt,
             Outcome::NotStarted => Kind::Return,
         }
+    }
+
+    /// Whether it may wait for the reply to the statement that is under way. A queued job may not: the next job of its
+    /// queue waits for its release.
+    fn may_wait(&self) -> bool {
+        let job = &self.finished.job;
+        self.kind() == Kind::Complete && self.company == Company::Together && job.job_queue_id.is_none()
     }
 
     fn pause(&mut self, now: Instant, longest: Duration) {
@@ -109,7 +133,8 @@ impl Entry {
         self.pause(now, LONGEST);
     }
 
-    /// It failed by itself: from now on it has a connection to itself while it is tried, and pauses in between.
+    /// Called when the outcome has failed alone. From now on it is written on a separate connection, with pauses
+    /// between the attempts.
     fn set_apart(mut self, now: Instant, error: &Error, worker: &str) -> Entry {
         let is_slow = is_too_slow(error);
         let state = if is_slow { State::Slow } else { State::Refused };
@@ -133,16 +158,16 @@ impl Entry {
     }
 }
 
-/// How long outcomes wait for others to be written with them.
+/// How long outcomes wait for others, to be written together with them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Delays {
+pub(in super::super) struct Delays {
     pub(super) complete: Duration,
     pub(super) fail: Duration,
 }
 
-/// What became of one outcome of a statement.
+/// The result of a statement for one of its outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(in super::super) enum Fate {
     Written,
     /// A failure was written, and the job has no attempt left.
     FailedPermanently,
@@ -152,17 +177,17 @@ pub(super) enum Fate {
     Absent,
 }
 
-/// All outcomes that are not written and not on their way.
+/// All outcomes that are not written, and are not in a statement that is under way.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(in super::super) struct Pending {
     /// The worker's id, for the log.
     worker: Arc<str>,
     delays: Delays,
     entries: Vec<Entry>,
-    /// While the database does not answer.
+    /// The pauses while the database does not answer.
     errors: Backoff,
     pause_until: Option<Instant>,
-    /// How many outcomes the next statement writes at the most.
+    /// The most outcomes that the next statement writes.
     most: usize,
     parts: u64,
 }
@@ -174,18 +199,18 @@ impl Default for Pending {
 }
 
 impl Pending {
-    pub(super) fn new(delays: Delays, worker: Arc<str>) -> Pending {
+    pub(in super::super) fn new(delays: Delays, worker: Arc<str>) -> Pending {
         let (entries, errors) = (Vec::new(), Backoff::default());
         Pending { worker, delays, entries, errors, pause_until: None, most: MOST, parts: 0 }
     }
 
-    /// How many outcomes wait because something is in their own way.
-    pub(super) fn stuck(&self) -> usize {
+    /// How many outcomes wait because of a problem of their own: a lock, a rejection, or slowness.
+    pub(in super::super) fn stuck(&self) -> usize {
         self.entries.iter().filter(|entry| entry.state != State::New).count()
     }
 
     /// Takes over new outcomes.
-    pub(super) fn add(&mut self, now: Instant, entries: Vec<Entry>) {
+    pub(in super::super) fn add(&mut self, now: Instant, entries: Vec<Entry>) {
         for mut entry in entries {
             entry.not_before = now
                 + match entry.kind() {
@@ -197,22 +222,30 @@ impl Pending {
         }
     }
 
-    /// Ends all batch delays: the worker stops.
-    pub(super) fn hurry(&mut self, now: Instant) {
+    /// Ends all batch delays, because the worker stops.
+    pub(in super::super) fn hurry(&mut self, now: Instant) {
         self.delays = Delays::default();
         for entry in self.entries.iter_mut().filter(|entry| entry.state == State::New) {
             entry.not_before = entry.not_before.min(now);
         }
     }
 
-    /// Takes out what the next statement writes, if there is something due: outcomes of one kind. Those that wait for
-    /// company go with the first of them that is due.
-    pub(super) fn next_batch(&mut self, now: Instant) -> Option<Vec<Entry>> {
+    /// Takes out the outcomes for the next statement, all of one kind, if any is due. When one is due, others that
+    /// still wait to be written together with it are included. `under_way` is the time at which the oldest statement
+    /// without a reply was sent.
+    pub(in super::super) fn next_batch(
+        &mut self,
+        now: Instant,
+        under_way: Option<Instant>,
+    ) -> Option<Vec<Entry>> {
         if self.pause_until.is_some_and(|time| time > now) {
             return None;
         }
-        let is_due = |entry: &Entry| entry.company != Company::Apart && entry.not_before <= now;
-        // The oldest decides which kind is next, so that no kind waits for ever.
+        let is_early = under_way.is_some_and(|sent| now < sent + COMPANY);
+        let is_due = |entry: &Entry| {
+            entry.company != Company::Apart && entry.not_before <= now && !(is_early && entry.may_wait())
+        };
+        // The oldest outcome determines the kind, so that no kind waits forever.
         let index = self.entries.iter().position(is_due)?;
         let first = &self.entries[index];
         if let company @ Company::Part(_) = first.company {
@@ -226,21 +259,22 @@ impl Pending {
         Some(self.entries.extract_if(.., goes).take(self.most).collect())
     }
 
-    /// Takes out the next outcome that is written apart.
-    pub(super) fn next_apart(&mut self, now: Instant) -> Option<Entry> {
+    /// Takes out the next outcome that is to be written alone.
+    pub(in super::super) fn next_apart(&mut self, now: Instant) -> Option<Entry> {
         let is_due = |entry: &Entry| entry.company == Company::Apart && entry.not_before <= now;
         let index = self.entries.iter().position(is_due)?;
         Some(self.entries.remove(index))
     }
 
-    /// When something becomes due that is not due yet.
-    pub(super) fn next_timer(&self, now: Instant) -> Option<Instant> {
-        let times = self.entries.iter().map(|entry| entry.not_before).chain(self.pause_until);
+    /// When the next outcome becomes due that is not due yet.
+    pub(in super::super) fn next_timer(&self, now: Instant, under_way: Option<Instant>) -> Option<Instant> {
+        let company = under_way.map(|sent| sent + COMPANY).filter(|_| !self.entries.is_empty());
+        let times = self.entries.iter().map(|entry| entry.not_before).chain(self.pause_until).chain(company);
         times.filter(|time| *time > now).min()
     }
 
-    /// A statement was answered. Returns the outcomes that are done with, and keeps the others for another try.
-    pub(super) fn on_answer(
+    /// Handles the reply to a statement. Returns the outcomes that need no further attempt, and keeps the others.
+    pub(in super::super) fn on_answer(
         &mut self,
         now: Instant,
         entries: Vec<Entry>,
@@ -263,8 +297,8 @@ impl Pending {
         done
     }
 
-    /// A statement failed.
-    pub(super) fn on_error(&mut self, now: Instant, mut entries: Vec<Entry>, error: &Error) {
+    /// Handles the failure of a statement.
+    pub(in super::super) fn on_error(&mut self, now: Instant, mut entries: Vec<Entry>, error: &Error) {
         for entry in &mut entries {
             entry.is_unknown |= error.may_have_happened();
         }
@@ -294,8 +328,8 @@ impl Pending {
     }
 }
 
-/// Whether one outcome may be the reason, and not the database as a whole: the database refuses the statement, or it took
-/// too long, or waited too long for a lock.
+/// Whether one outcome may be the cause, and not the database as a whole: the database rejected the statement, or it
+/// took too long, or waited too long for a lock.
 fn is_about_one(error: &Error) -> bool {
     !error.is_transient() || is_too_slow(error)
 }
@@ -339,7 +373,7 @@ mod tests {
             place: Place::default(),
         });
         let finished = Finished { job, outcome, duration: MS, claim: Claim::Durable };
-        Entry::new(finished, None, false)
+        Entry::new(Instant::now(), finished, None, false)
     }
 
     fn failed() -> Outcome {
@@ -356,48 +390,74 @@ mod tests {
         let mut pending = Pending::new(Delays { complete: 10 * MS, fail: Duration::ZERO }, "w".into());
         pending.add(now, vec![entry(1, Outcome::Completed), entry(2, failed())]);
         pending.add(now + 5 * MS, vec![entry(3, Outcome::Completed)]);
-        assert_eq!(ids(pending.next_batch(now + 5 * MS)), [2]);
-        assert_eq!(ids(pending.next_batch(now + 5 * MS)), [0; 0]);
-        assert_eq!(pending.next_timer(now + 5 * MS), Some(now + 10 * MS));
-        assert_eq!(ids(pending.next_batch(now + 10 * MS)), [1, 3]);
+        assert_eq!(ids(pending.next_batch(now + 5 * MS, None)), [2]);
+        assert_eq!(ids(pending.next_batch(now + 5 * MS, None)), [0; 0]);
+        assert_eq!(pending.next_timer(now + 5 * MS, None), Some(now + 10 * MS));
+        assert_eq!(ids(pending.next_batch(now + 10 * MS, None)), [1, 3]);
         pending.add(now, vec![entry(4, Outcome::Completed)]);
         pending.hurry(now);
-        assert_eq!(ids(pending.next_batch(now)), [4]);
+        assert_eq!(ids(pending.next_batch(now, None)), [4]);
         assert!(pending.entries.is_empty());
     }
 
     #[test]
-    fn what_is_blocked_is_tried_again_and_delays_no_other() {
+    fn while_a_statement_is_under_way_only_completed_jobs_wait_for_others() {
+        let sent = Instant::now();
+        let now = sent + MS;
+        let mut pending = Pending::default();
+        pending.add(now, vec![entry(1, Outcome::Completed)]);
+        assert!(pending.next_batch(now, Some(sent)).is_none());
+        assert_eq!(pending.next_timer(now, Some(sent)), Some(sent + COMPANY), "it does not wait for ever");
+        pending.add(now, vec![entry(2, failed()), entry(3, Outcome::Completed)]);
+        assert_eq!(ids(pending.next_batch(now, Some(sent))), [2], "a failure does not wait");
+        assert_eq!(ids(pending.next_batch(now, None)), [1, 3], "the statement was answered");
+
+        pending.add(now, vec![entry(4, Outcome::Completed)]);
+        assert_eq!(
+            ids(pending.next_batch(sent + COMPANY, Some(sent))),
+            [4],
+            "a slow statement delays no other"
+        );
+
+        let mut queued = entry(5, Outcome::Completed);
+        Arc::get_mut(&mut queued.finished.job).unwrap().job_queue_id = Some(1);
+        pending.add(now, vec![queued]);
+        assert_eq!(ids(pending.next_batch(now, Some(sent))), [5], "the next job of its queue waits for it");
+    }
+
+    #[test]
+    fn a_blocked_outcome_is_tried_again_and_delays_no_other() {
         let mut now = Instant::now();
         let mut pending = Pending::default();
         pending.add(now, vec![entry(1, Outcome::Completed), entry(2, Outcome::Completed)]);
         for pause in [50, 100, 200, 400, 800, 1600, 2000, 2000] {
-            let batch = pending.next_batch(now).unwrap();
+            let batch = pending.next_batch(now, None).unwrap();
             let fate_of = |id| if id == 1 { Fate::Blocked } else { Fate::Written };
             let done = pending.on_answer(now, batch, fate_of);
             assert_eq!(done.len(), 1, "the others are written");
-            assert_eq!(pending.next_timer(now), Some(now + pause * MS));
+            assert_eq!(pending.next_timer(now, None), Some(now + pause * MS));
             pending.add(now, vec![entry(2, Outcome::Completed)]);
-            assert_eq!(ids(pending.next_batch(now)), [2]);
+            assert_eq!(ids(pending.next_batch(now, None)), [2]);
             now += pause * MS;
             pending.add(now, vec![entry(2, Outcome::Completed)]);
         }
     }
 
     #[test]
-    fn after_a_refusal_each_is_tried_by_itself_and_what_fails_again_is_set_apart() {
+    fn after_a_rejection_each_outcome_is_tried_alone_and_failing_ones_are_set_apart() {
         let (now, refusal) = (Instant::now(), Error::config("no"));
         let mut pending = Pending::default();
         pending.add(now, vec![entry(1, Outcome::Completed), entry(2, Outcome::Completed)]);
-        let batch = pending.next_batch(now).unwrap();
+        let batch = pending.next_batch(now, None).unwrap();
         pending.on_error(now, batch, &refusal);
-        let (first, second) = (pending.next_batch(now).unwrap(), pending.next_batch(now).unwrap());
+        let (first, second) =
+            (pending.next_batch(now, None).unwrap(), pending.next_batch(now, None).unwrap());
         assert_eq!((first.len(), second.len()), (1, 1));
         pending.on_error(now, first, &refusal);
         assert_eq!(pending.on_answer(now, second, |_| Fate::Written).len(), 1);
         let mut time = now;
         for pause in [50, 100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
-            assert!(pending.next_batch(time).is_none() && pending.next_apart(time).is_none());
+            assert!(pending.next_batch(time, None).is_none() && pending.next_apart(time).is_none());
             time += pause * MS;
             let apart = pending.next_apart(time).unwrap();
             pending.on_error(time, vec![apart], &refusal);
@@ -410,7 +470,7 @@ mod tests {
         let mut pending = Pending::default();
         pending.add(now, (0..1000).map(|id| entry(id, Outcome::Completed)).collect());
         let (mut statements, mut written) = (0, 0);
-        while let Some(batch) = pending.next_batch(now) {
+        while let Some(batch) = pending.next_batch(now, None) {
             statements += 1;
             match batch.iter().any(|entry| entry.finished.job.id == 700) {
                 true => pending.on_error(now, batch, &refusal),
@@ -426,10 +486,10 @@ mod tests {
         let (now, away) = (Instant::now(), Error::unavailable("away"));
         let mut pending = Pending::default();
         pending.add(now, vec![entry(1, Outcome::Completed)]);
-        let batch = pending.next_batch(now).unwrap();
+        let batch = pending.next_batch(now, None).unwrap();
         pending.on_error(now, batch, &away);
-        assert!(pending.next_batch(now).is_none());
-        let later = pending.next_timer(now).unwrap();
-        assert_eq!(ids(pending.next_batch(later)), [1]);
+        assert!(pending.next_batch(now, None).is_none());
+        let later = pending.next_timer(now, None).unwrap();
+        assert_eq!(ids(pending.next_batch(later, None)), [1]);
     }
 }

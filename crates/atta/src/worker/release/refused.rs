@@ -1,9 +1,11 @@
-//! What the database refuses to store is left out of the next attempt, or the job would never be released. Pure.
+//! Removes values that the database refuses to store from an outcome, since otherwise the job would never be released.
+//! Pure.
 
 use super::super::run::{Finished, Outcome};
 use crate::Error;
 
-/// After this many attempts all characters beyond ASCII are replaced, not only those that were refused by name.
+/// After this many attempts all characters beyond ASCII are replaced, not only those that errors of the server have
+/// named.
 const ATTEMPTS_BY_CHARACTER: u32 = 5;
 
 /// An outcome without the value that the database refused: a payload that is nested too deeply, or characters of the error
@@ -24,8 +26,8 @@ pub(super) fn without_what_is_refused(mut one: Finished, error: &Error, attempts
     one
 }
 
-/// The text with a question mark for each character that the message of the server says is refused. The server names one
-/// character only, so more are replaced where it is known that they would be refused next.
+/// The text with a question mark for each character that the server's message names as refused. The server names only
+/// one character, so others that would certainly be refused next are replaced too.
 fn without_refused_characters(text: &str, message: &str, attempts: u32) -> String {
     let refused = refused_character(message).filter(|refused| text.contains(*refused));
     let Some(refused) = refused.filter(|_| attempts < ATTEMPTS_BY_CHARACTER) else {

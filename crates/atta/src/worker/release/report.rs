@@ -1,4 +1,4 @@
-//! What is told of a release once it is written: events and hooks.
+//! Reports releases after they are written, by events and hooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use super::super::run::{Finished, Outcome};
 use super::super::{Shared, hooks};
 use crate::event::WorkerEvent;
 
-/// Reports what was written, or not: with `is_unknown` a reply was lost, and jobs that are no longer ours were released by
-/// us.
-pub(crate) fn tell(shared: &Arc<Shared>, finished: Vec<Finished>, is_unknown: bool) {
+/// Reports outcomes whose jobs this worker no longer has. With `is_unknown`, a reply was lost: this worker has released
+/// the jobs itself. Otherwise their claims were lost.
+pub(crate) fn report_outcomes(shared: &Arc<Shared>, finished: Vec<Finished>, is_unknown: bool) {
     match is_unknown {
-        true => tell_all(shared, finished),
-        false => tell_lost(shared, finished),
+        true => report_all(shared, finished),
+        false => report_lost(shared, finished),
     }
 }
 
 /// Reports claims that were lost: nothing was written.
-pub(super) fn tell_lost(shared: &Shared, finished: Vec<Finished>) {
+pub(super) fn report_lost(shared: &Shared, finished: Vec<Finished>) {
     let worker = &*shared.worker_id;
     for Finished { job, .. } in finished {
         let (id, task, attempt) = (job.id, job.task_identifier(), job.attempts);
@@ -33,14 +33,14 @@ pub(super) fn tell_lost(shared: &Shared, finished: Vec<Finished>) {
 }
 
 /// Sends the events and calls the hooks.
-pub(crate) fn tell_all(shared: &Arc<Shared>, finished: Vec<Finished>) {
+pub(crate) fn report_all(shared: &Arc<Shared>, finished: Vec<Finished>) {
     for one in &finished {
-        tell_event(shared, one);
+        report_event(shared, one);
     }
     hooks::call_hooks(shared, finished);
 }
 
-fn tell_event(shared: &Shared, Finished { job, outcome, duration, .. }: &Finished) {
+fn report_event(shared: &Shared, Finished { job, outcome, duration, .. }: &Finished) {
     let events = &shared.events;
     let (worker, id, task, attempt) = (&*shared.worker_id, job.id, job.task_identifier(), job.attempts);
     let duration_ms = milliseconds(*duration);
@@ -51,7 +51,7 @@ fn tell_event(shared: &Shared, Finished { job, outcome, duration, .. }: &Finishe
             events.send(|| WorkerEvent::JobCompleted { job: job.clone(), error: None });
         }
         Outcome::Failed(failure) => {
-            let (error, permanent) = (&failure.error, failure.is_for_good(job));
+            let (error, permanent) = (&failure.error, failure.is_permanent(job));
             let of = job.max_attempts;
             tracing::error!(worker, job = id, task, attempt, of, permanent, duration_ms, %error, "job failed");
             events.send(|| WorkerEvent::JobErrored { job: job.clone(), error: error.clone() });

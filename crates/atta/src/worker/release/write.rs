@@ -1,199 +1,129 @@
-//! The statements that release jobs.
+//! Writes outcomes: chooses the statement for them, and the limits within which it runs.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use deadpool_postgres::Object;
-use futures_util::future::join3;
-use tokio_postgres::Row;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
 
 use super::super::Shared;
-use super::super::run::{Finished, Outcome};
-use super::pending::{Entry, Fate, Kind};
-use crate::db::pool;
-use crate::job::{FIRST_TIME, LAST_TIME};
-use crate::{Error, Result, Retry};
+use super::super::claim::KnownJobs;
+use super::super::queries::{self, Claims, Connection, Failures, Fates, ReturnedUnknown};
+use super::pending::{Entry, Kind};
+use crate::Result;
+use crate::db::lease::Lease;
 
 /// Writes outcomes of one kind by one statement. Returns what became of each job whose claim was not lost.
-pub(super) async fn write(shared: &Shared, entries: &[Entry], is_apart: bool) -> Result<HashMap<i64, Fate>> {
-    let Some(first) = entries.first() else { return Ok(HashMap::new()) };
+pub(super) async fn write(shared: &Shared, entries: &[Entry], is_apart: bool) -> Result<Fates> {
+    let Some(first) = entries.first() else { return Ok(Fates::new()) };
     let pool = if is_apart { &shared.apart_pool } else { &shared.release_pool };
-    let client = &pool::get(pool, "releasing jobs").await?;
-    let worker_id = &*shared.worker_id;
-    let ids: Vec<i64> = entries.iter().map(|one| one.finished.job.id).collect();
-    let times: Vec<Option<DateTime<Utc>>> = entries.iter().map(|one| one.locked_at).collect();
-    let queues: Vec<Option<i32>> = entries.iter().map(|one| one.finished.job.job_queue_id).collect();
-    let mut parameters: Vec<(&(dyn ToSql + Sync), Type)> = vec![
-        (&worker_id, Type::TEXT),
-        (&ids, Type::INT8_ARRAY),
-        (&times, Type::TIMESTAMPTZ_ARRAY),
-        (&queues, Type::INT4_ARRAY),
-    ];
-    let failures = Failures::of(entries.iter().map(|one| &one.finished));
-    let delay = shared.interrupted_job_retry_delay.as_secs_f64();
+    let client = Lease::get(pool, "releasing jobs").await?;
+    let connection = shared.on(&client);
+    let claims = Claims {
+        ids: entries.iter().map(|one| one.finished.job.id).collect(),
+        times: entries.iter().map(|one| one.locked_at).collect(),
+        queues: entries.iter().map(|one| one.finished.job.job_queue_id).collect(),
+    };
+    let is_queued = claims.queues.iter().any(Option::is_some);
     if entries.len() >= MANY
         && first.kind() == Kind::Complete
-        && queues.iter().all(Option::is_none)
-        && let Some(fates) = complete_many(shared, client, &parameters[..3]).await?
+        && !is_queued
+        && let Some(fates) = complete_many(connection, &claims).await?
     {
         return Ok(fates);
     }
-    let (doing, sql) = match first.kind() {
-        Kind::Complete if queues.iter().all(Option::is_none) => {
-            parameters.pop();
-            ("completing jobs", &shared.sql.complete_claimed)
+    match first.kind() {
+        Kind::Complete if !is_queued => {
+            let complete = queries::complete_claimed(connection, &claims).await?;
+            send(connection, "completing jobs", is_apart, complete).await
         }
-        Kind::Complete => ("completing jobs", &shared.sql.complete_claimed_queued),
+        Kind::Complete => {
+            let complete = queries::complete_claimed_queued(connection, &claims).await?;
+            send(connection, "completing jobs", is_apart, complete).await
+        }
         Kind::Fail => {
-            parameters.extend(failures.parameters().into_iter().skip(1));
-            ("failing jobs", &shared.sql.fail_claimed)
+            let failures = Failures::of(entries.iter().map(|one| &one.finished));
+            let fail = queries::fail_claimed(connection, &claims, &failures).await?;
+            send(connection, "failing jobs", is_apart, fail).await
         }
-        Kind::Interrupt => {
-            parameters.push((&delay, Type::FLOAT8));
-            ("returning jobs", &shared.sql.return_claimed)
+        kind @ (Kind::Interrupt | Kind::Return) => {
+            let is_interrupted = kind == Kind::Interrupt;
+            let delay = if is_interrupted { shared.interrupted_job_retry_delay } else { Duration::ZERO };
+            let returned = queries::return_claimed(connection, &claims, delay).await?;
+            send(connection, "returning jobs", is_apart, returned).await
         }
-        Kind::Return => {
-            parameters.push((&0.0_f64, Type::FLOAT8));
-            ("returning jobs", &shared.sql.return_claimed)
-        }
-    };
-    let rows = match shared.use_prepared || is_apart {
-        true => shared.query_alone(client, sql, &parameters).await,
-        false => query_within(shared, client, BEGIN, sql, &parameters).await,
-    };
-    rows.map(|rows| read_fates(&rows)).map_err(|error| Error::database(doing, error))
-}
-
-fn read_fates(rows: &[Row]) -> HashMap<i64, Fate> {
-    rows.iter().map(|row| (row.get(0), fate(row))).collect()
-}
-
-/// Only failures have a third column.
-fn fate(row: &Row) -> Fate {
-    match row.get(1) {
-        true if row.len() > 2 && row.get(2) => Fate::FailedPermanently,
-        true => Fate::Written,
-        false => Fate::Blocked,
     }
 }
 
-/// So many completed jobs are first tried without locking them. For fewer, the limits cost more than that saves.
+/// Sends a release. On connections whose sessions are ours, the session has the time limits of a batch.
+async fn send(
+    connection: Connection<'_>,
+    doing: &str,
+    is_apart: bool,
+    statement: impl Future<Output = Result<Fates>>,
+) -> Result<Fates> {
+    if connection.shared.use_prepared || is_apart {
+        return connection.alone(doing, statement).await;
+    }
+    let answers = connection.within(BEGIN, doing, [statement]).await?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// From this number of completed jobs on, they are first deleted without a separate lock step, under short time limits.
+/// For fewer jobs, setting the limits costs more than that saves.
 const MANY: usize = 50;
 
-/// Completes jobs without a queue by the quickest statement, which waits for locked rows. None if one of them was locked for
+/// Jobs of up to this many claims are completed by one statement per claim. That is faster than one statement that
+/// compares the claim time of each job.
+const FEW_CLAIMS: usize = 3;
+
+/// Completes jobs without a queue by the quickest statements, which wait for locked rows. None if one of them was locked for
 /// too long: then nothing is written.
-async fn complete_many(
-    shared: &Shared,
-    client: &Object,
-    parameters: &[(&(dyn ToSql + Sync), Type)],
-) -> Result<Option<HashMap<i64, Fate>>> {
-    match query_within(shared, client, BEGIN_BRIEFLY, &shared.sql.complete_many_claimed, parameters).await {
-        Ok(rows) => Ok(Some(read_fates(&rows))),
-        Err(error) => match error.code() {
-            Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED) => Ok(None),
-            _ => Err(Error::database("completing jobs", error)),
+async fn complete_many(connection: Connection<'_>, claims: &Claims) -> Result<Option<Fates>> {
+    let doing = "completing jobs";
+    let by_claim = by_claim(claims);
+    let completed = if by_claim.len() <= FEW_CLAIMS {
+        let mut statements = Vec::with_capacity(by_claim.len());
+        for (time, ids) in by_claim {
+            statements.push(queries::complete_claim(connection, ids, time).await?);
+        }
+        connection.within(BEGIN_BRIEFLY, doing, statements).await
+    } else {
+        let statement = queries::complete_many_claimed(connection, claims).await?;
+        connection.within(BEGIN_BRIEFLY, doing, [statement]).await
+    };
+    match completed {
+        Ok(fates) => Ok(Some(fates.into_iter().flatten().collect())),
+        Err(error) => match error.db_code() {
+            // A row was locked for too long, or a deadlock was found.
+            Some("55P03" | "40P01") => Ok(None),
+            _ => Err(error),
         },
     }
 }
 
-/// The time limits of a batch for a session that is not ours: see `TO_RELEASE` in the options.
+/// Sets the time limits of a batch in a session that is not ours: see `TO_RELEASE` in the options.
 const BEGIN: &str =
     "begin isolation level read committed; set local statement_timeout = '1s'; set local lock_timeout = '1s'";
 
-/// The same for a statement that waits for locked rows, so that it does not wait for long.
+/// The same with a short lock timeout, for statements that wait for locked rows.
 const BEGIN_BRIEFLY: &str = "begin isolation level read committed; set local statement_timeout = '1s'; set local lock_timeout = '10ms'";
 
-/// A statement within the limits that `begin` sets. All is sent before the first is answered, so it is one round trip.
-async fn query_within(
-    shared: &Shared,
-    client: &Object,
-    begin: &str,
-    sql: &str,
-    parameters: &[(&(dyn ToSql + Sync), Type)],
-) -> Result<Vec<Row>, tokio_postgres::Error> {
-    shared.prepare(client, sql, parameters).await?;
-    let query = shared.query(client, sql, parameters);
-    let (begun, rows, committed) =
-        join3(client.batch_execute(begin), query, client.batch_execute("commit")).await;
-    begun?;
-    let rows = rows?;
-    committed?;
-    Ok(rows)
+/// The ids of jobs by the time of their claim.
+fn by_claim(claims: &Claims) -> BTreeMap<Option<DateTime<Utc>>, Vec<i64>> {
+    let mut by_claim: BTreeMap<_, Vec<i64>> = BTreeMap::new();
+    for (id, time) in claims.ids.iter().zip(&claims.times) {
+        by_claim.entry(*time).or_default().push(*id);
+    }
+    by_claim
 }
 
-/// Gives back what was claimed for us by a statement whose answer was lost, and says how many jobs that were, and how
-/// many others keep locked.
-pub(crate) async fn return_unknown(shared: &Shared, known: &[i64]) -> Result<(usize, usize)> {
-    let client = pool::get(&shared.lane_pool, "returning jobs of a lost claim").await?;
-    let parameters: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&&*shared.worker_id, Type::TEXT), (&known, Type::INT8_ARRAY)];
-    let rows = shared.query_alone(&client, &shared.sql.return_unknown, &parameters).await;
-    let rows = rows.map_err(|error| Error::database("returning jobs of a lost claim", error))?;
-    let (returned, blocked): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.get(1));
+/// Returns the jobs of a claim whose reply was lost to the database. The result is their number, and the number of jobs
+/// that other transactions keep locked.
+pub(crate) async fn return_unknown(shared: &Shared, known: &KnownJobs) -> Result<(usize, usize)> {
+    let client = Lease::get(&shared.lane_pool, "returning jobs of a lost claim").await?;
+    let ReturnedUnknown { returned, blocked } = queries::return_unknown(shared.on(&client), known).await?;
     if !returned.is_empty() {
-        let ids: Vec<i64> = returned.iter().map(|row| row.get(0)).collect();
-        tracing::warn!(jobs = ?ids, "the reply to a claim was lost; its jobs are returned");
+        tracing::warn!(jobs = ?returned, "the reply to a claim was lost; its jobs are returned");
     }
-    Ok((returned.len(), blocked.len()))
-}
-
-/// Failures as columns, an entry a job.
-pub(crate) struct Failures<'a> {
-    pub(crate) ids: Vec<i64>,
-    errors: Vec<&'a str>,
-    payloads: Vec<Option<&'a str>>,
-    delays: Vec<Option<f64>>,
-    times: Vec<Option<DateTime<Utc>>>,
-    given_up: Vec<bool>,
-}
-
-impl<'a> Failures<'a> {
-    pub(crate) fn of(finished: impl IntoIterator<Item = &'a Finished>) -> Failures<'a> {
-        let mut columns = Failures {
-            ids: vec![],
-            errors: vec![],
-            payloads: vec![],
-            delays: vec![],
-            times: vec![],
-            given_up: vec![],
-        };
-        for Finished { job, outcome, .. } in finished {
-            let Outcome::Failed(failure) = outcome else { continue };
-            let (delay, time, never) = plan(failure.retry);
-            columns.ids.push(job.id);
-            columns.errors.push(&failure.error);
-            columns.payloads.push(failure.payload.as_deref());
-            columns.delays.push(delay);
-            columns.times.push(time);
-            columns.given_up.push(never);
-        }
-        columns
-    }
-
-    pub(crate) fn parameters(&self) -> [(&(dyn ToSql + Sync), Type); 6] {
-        [
-            (&self.ids, Type::INT8_ARRAY),
-            (&self.errors, Type::TEXT_ARRAY),
-            (&self.payloads, Type::TEXT_ARRAY),
-            (&self.delays, Type::FLOAT8_ARRAY),
-            (&self.times, Type::TIMESTAMPTZ_ARRAY),
-            (&self.given_up, Type::BOOL_ARRAY),
-        ]
-    }
-}
-
-/// A delay in seconds, a time, and whether to give up.
-fn plan(retry: Retry) -> (Option<f64>, Option<DateTime<Utc>>, bool) {
-    // A hundred years are the longest: much more would overflow a timestamp.
-    const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-    match retry {
-        // A job that is returned has not failed, and does not come here.
-        Retry::Backoff | Retry::Return => (None, None, false),
-        Retry::In(delay) => (Some(delay.min(LONGEST).as_secs_f64()), None, false),
-        Retry::At(time) => (None, Some(time.clamp(FIRST_TIME, LAST_TIME)), false),
-        Retry::Never => (None, None, true),
-    }
+    Ok((returned.len(), blocked))
 }

@@ -42,7 +42,7 @@ fn starts<'a>(text: &'a str, start: &str, ends: &[char]) -> Vec<&'a str> {
 }
 
 #[test]
-fn every_public_async_function_is_dropped() {
+fn every_public_async_function_has_a_cancellation_test() {
     let mut functions = BTreeSet::new();
     for (file, text) in sources() {
         functions

@@ -95,7 +95,11 @@ pub(super) const READING: &[Case] = cases! {
     "db/connection.rs connect": |world| async {
         ConnectionSettings::new(&world.db.url()).unwrap().connect().await
     };
-    "worker/options.rs init": |world| WorkerOptions::default().database_url(world.db.url()).define_job::<Added>().init();
+    "db/connection.rs cancel": |world| async {
+        let settings = ConnectionSettings::new(&world.db.url()).unwrap();
+        settings.cancel(&settings.connect().await?.cancel_token()).await
+    };
+    "worker/options/init.rs init": |world| WorkerOptions::default().database_url(world.db.url()).define_job::<Added>().init();
 };
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use atta::{
     WorkerOptions, WorkerUtils,
 };
 use serde_json::{Value, json};
-use testkit::{Database, wait_for};
+use testkit::{Database, fill_sql, wait_for};
 use tokio::sync::Semaphore;
 use tokio_postgres::Client;
 
@@ -302,6 +302,7 @@ async fn jobs_start_while_all_held_batches_take_long_to_commit() {
 /// parameters than these.
 const RELEASES: &[(&str, &str)] = &[
     ("complete_claimed", include_str!("../../../sql/queries/complete_claimed.sql")),
+    ("complete_claim", include_str!("../../../sql/queries/complete_claim.sql")),
     ("complete_many_claimed", include_str!("../../../sql/queries/complete_many_claimed.sql")),
     ("complete_claimed_queued", include_str!("../../../sql/queries/complete_claimed_queued.sql")),
     ("fail_claimed", include_str!("../../../sql/queries/fail_claimed.sql")),
@@ -329,11 +330,11 @@ async fn a_job_whose_row_changes_during_its_release_is_still_the_workers() {
         let claimed = client.query_one(claim, &[name]).await.unwrap();
         let (id, locked_at): (i64, String) = (claimed.get(0), claimed.get(1));
         // The statement has taken its snapshot, but has not reached the row yet.
-        let sql = sql
-            .replace("{schema}", "graphile_worker")
+        let sql = fill_sql(sql)
             .replace("$1::text", "public.at_gate('w')")
             .replace("$2::bigint[]", &format!("array[{id}::bigint]"))
             .replace("$3::timestamptz[]", &format!("array['{locked_at}'::timestamptz]"))
+            .replace("$3::timestamptz", &format!("'{locked_at}'::timestamptz"))
             .replace("$4::integer[]", "array[null::integer]")
             .replace("$5::float8", "0::float8")
             .replace("$5::text[]", "array['error'::text]")
@@ -356,4 +357,43 @@ async fn a_job_whose_row_changes_during_its_release_is_still_the_workers() {
         assert_eq!(rows.len(), 1, "{name}: the release says what became of its job");
         assert_eq!(rows[0].get::<_, i64>(0), id, "{name}");
     }
+}
+
+#[tokio::test]
+async fn a_job_whose_row_changes_during_its_claim_is_left_to_the_next_claim() {
+    let db = Database::migrated().await;
+    let (client, other) = (db.client().await, db.client().await);
+    client.batch_execute(AT_GATE).await.unwrap();
+    let add = "select graphile_worker.add_job('task', job_key => 'key')";
+    client.query(add, &[]).await.unwrap();
+    let sql = fill_sql(include_str!("../../../sql/queries/claim_level.sql"))
+        .replace("$1::text", "'w'::text")
+        .replace("$2::text", "'task'::text")
+        .replace("$3::smallint", "0::smallint")
+        .replace("$4::timestamptz", "(now() + interval '1 hour')")
+        .replace("$5::bigint", "10::bigint")
+        .replace("$6::text[]", "array[public.at_gate('task')]")
+        .replace("$7::timestamptz", "null::timestamptz")
+        .replace("$8::bigint", "null::bigint")
+        .replace("$9::timestamptz", "null::timestamptz")
+        .replace("$10::bigint", "null::bigint")
+        .replace("$11::boolean", "true");
+    other.batch_execute("select pg_advisory_lock(1)").await.unwrap();
+    let changed = async {
+        wait_for("the claim to be at the gate", || async {
+            let waits = "select from pg_locks where locktype = 'advisory' and not granted";
+            (!other.query(waits, &[]).await.unwrap().is_empty()).then_some(())
+        })
+        .await;
+        other.query(add, &[]).await.unwrap();
+        other.batch_execute("select pg_advisory_unlock(1)").await.unwrap();
+    };
+    let (rows, ()) = tokio::join!(client.query(&sql, &[]), changed);
+    let locked = "select count(*) from graphile_worker._private_jobs where locked_by = 'w'";
+    let claimed = i64::try_from(rows.unwrap().len()).unwrap();
+    let now_locked: i64 = client.query_one(locked, &[]).await.unwrap().get(0);
+    assert_eq!(now_locked, claimed, "no job is locked that the claim does not return");
+    let next = client.query(&sql, &[]).await.unwrap();
+    let now_locked: i64 = client.query_one(locked, &[]).await.unwrap().get(0);
+    assert_eq!((claimed + i64::try_from(next.len()).unwrap(), now_locked), (1, 1));
 }

@@ -38,7 +38,7 @@ async fn handlers_that_block_all_threads_keep_their_jobs() {
 /// `tokio::select!` with a signal drops the future of `run`. No other worker exists that could recover the jobs, and
 /// the threshold is an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_is_dropped_returns_its_jobs_and_stops_its_heartbeats() {
+async fn a_worker_whose_future_is_dropped_returns_its_jobs_and_stops_its_heartbeats() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
     let utils = WorkerUtils::connect(&db.direct_url()).unwrap();

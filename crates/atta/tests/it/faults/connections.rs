@@ -57,7 +57,7 @@ async fn a_worker_survives_the_termination_of_all_connections_every_second() {
     while start.elapsed() < Duration::from_secs(seconds) {
         let second = Instant::now();
         while second.elapsed() < Duration::from_secs(1) {
-            added.extend(add(&mut client, &worker.utils, 20).await);
+            added.extend(add(&mut client, &worker.utils, 10).await);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         terminated += client.query_one(TERMINATE, &[]).await.unwrap().get::<_, i64>(0);
@@ -74,7 +74,7 @@ async fn a_worker_survives_the_termination_of_all_connections_every_second() {
 }
 
 #[tokio::test]
-async fn a_lost_listen_comes_back_and_nothing_added_meanwhile_is_missed() {
+async fn a_lost_listen_connection_is_restored_and_no_job_added_meanwhile_is_missed() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let mut reports = Reports::new();
@@ -118,6 +118,34 @@ async fn jobs_of_a_claim_whose_answer_was_lost_run_all_the_same() {
     let start = Instant::now();
     assert_eq!(reports.next().await.id(), job.id());
     println!("a lost claim ran after {:?}", start.elapsed());
+    wait_until_empty(&direct).await;
+    worker.stop().await.unwrap();
+}
+
+/// A proxy that hangs keeps connections open and never answers. The worker closes them after a minute, and opens others.
+#[tokio::test]
+async fn connections_that_never_answer_are_replaced() {
+    let db = Database::migrated().await;
+    let (proxy, url) = Proxy::before(&db.url());
+    let mut reports = Reports::new();
+    let task = reports.task(|_| async {});
+    let options = options(&db).database_url(url).poll_interval(Duration::from_millis(200));
+    let worker = Running::start(options.define_raw_job("quick", task)).await;
+    let direct = WorkerUtils::connect(&db.direct_url()).unwrap();
+    let queued = || atta::JobSpecBuilder::new().queue_name("line").build();
+    let specs = [JobSpec::default, queued];
+    for spec in specs {
+        direct.add_raw_job("quick", json!({}), spec()).await.unwrap();
+        reports.next().await;
+    }
+    wait_until_empty(&direct).await;
+    proxy.mute_all();
+    for spec in specs {
+        direct.add_raw_job("quick", json!({}), spec()).await.unwrap();
+    }
+    for _ in specs {
+        tokio::time::timeout(5 * testkit::DEADLINE, reports.next_at_any_time()).await.expect("a job begins");
+    }
     wait_until_empty(&direct).await;
     worker.stop().await.unwrap();
 }
@@ -170,7 +198,7 @@ async fn counted(client: &Client, what: &str, sql: &str, wanted: i64) {
 
 /// A claim may take effect after the worker has searched for its jobs. These jobs must not stay locked either.
 #[tokio::test]
-async fn a_lost_claim_that_is_written_late_is_returned() {
+async fn a_claim_that_commits_long_after_its_reply_was_lost_is_returned() {
     let db = Database::migrated().await;
     let (client, mut reports) = (db.client().await, Reports::new());
     let (worker, job_id, _proxy) = with_a_claim_that_is_lost(&db, &client, &reports).await;
@@ -184,7 +212,7 @@ async fn a_lost_claim_that_is_written_late_is_returned() {
 
 /// The same, but the worker ends before it can search again: other workers find the job.
 #[tokio::test]
-async fn a_lost_claim_that_is_written_after_the_end_of_its_worker_is_found_by_others() {
+async fn a_claim_that_commits_after_its_worker_has_ended_is_recovered_by_others() {
     let db = Database::migrated().await;
     let (client, mut reports) = (db.client().await, Reports::new());
     let (worker, job_id, _proxy) = with_a_claim_that_is_lost(&db, &client, &reports).await;
@@ -203,7 +231,7 @@ async fn a_lost_claim_that_is_written_after_the_end_of_its_worker_is_found_by_ot
 /// The failure is written and the reply is lost. When the worker repeats the release, it finds that the job is no
 /// longer its own, which is its own doing.
 #[tokio::test]
-async fn a_release_whose_answer_was_lost_counts_once() {
+async fn a_release_whose_reply_was_lost_is_applied_once() {
     let db = Database::migrated().await;
     let (proxy, url) = Proxy::before(&db.url());
     let options = options(&db)
@@ -271,7 +299,7 @@ async fn a_claim_of_its_own_after_a_lost_connection_is_not_taken_for_another_wor
 }
 
 #[tokio::test]
-async fn a_release_waits_for_a_database_that_is_away() {
+async fn a_release_is_retried_until_the_database_is_reachable() {
     let db = Database::migrated().await;
     let (proxy, url) = Proxy::before(&db.url());
     let gate = Arc::new(Notify::new());

@@ -88,7 +88,7 @@ async fn an_abort_starts_no_new_jobs_and_returns_running_jobs() {
 /// Another transaction has locked the row of a job, so the job can't be released. The worker ends and stays registered,
 /// so that others recover the job.
 #[tokio::test]
-async fn a_shutdown_does_not_wait_for_ever_for_a_row_that_somebody_else_holds() {
+async fn a_shutdown_does_not_wait_forever_for_a_row_that_another_transaction_locks() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
     let mut reports = Reports::new();
@@ -119,7 +119,7 @@ async fn a_shutdown_does_not_wait_for_ever_for_a_row_that_somebody_else_holds() 
 
 /// A task that blocks its thread can't be dropped; its job is returned while it is still running.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_does_not_wait_for_ever_for_a_task_that_never_yields() {
+async fn a_shutdown_does_not_wait_forever_for_a_task_that_never_yields() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
     let mut reports = Reports::new();

@@ -142,7 +142,7 @@ async fn on<E: Debug + Send + 'static>(pair: &Arc<Pair>, act: fn(&Pair) -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_goes_on_at_the_promoted_standby_and_nothing_acknowledged_is_lost() {
+async fn work_continues_on_the_promoted_standby_and_nothing_acknowledged_is_lost() {
     let pair = Arc::new(tokio::task::spawn_blocking(Pair::start).await.unwrap());
     let utils = WorkerUtils::connect(&pair.url()).unwrap();
     utils.migrate().await.unwrap();

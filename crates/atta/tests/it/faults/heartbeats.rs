@@ -78,14 +78,14 @@ async fn a_worker_that_drains_keeps_sending_heartbeats() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_tasks_have_all_its_connections_keeps_sending_heartbeats() {
+async fn a_worker_whose_tasks_use_all_its_connections_keeps_sending_heartbeats() {
     let db = Database::migrated().await;
     let pair = Pair::start(&db, |options| options.max_pg_conn(4)).await;
     pair.end().await;
 }
 
 #[tokio::test]
-async fn failed_heartbeats_are_followed_by_others() {
+async fn heartbeats_continue_after_some_have_failed() {
     let db = Database::migrated().await;
     let (proxy, url) = Proxy::before(&db.url());
     let tally = Tally::default();

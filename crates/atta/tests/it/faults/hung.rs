@@ -41,7 +41,7 @@ fn red() -> JobSpecBuilder {
 }
 
 #[tokio::test]
-async fn while_the_flags_function_hangs_claims_go_on_with_its_last_answer() {
+async fn while_the_flags_function_hangs_claims_use_its_last_result() {
     let (db, flags, mut reports) = (Database::migrated().await, Flags::default(), Reports::new());
     let gate = Arc::new(Semaphore::new(0));
     let opened = gate.clone();

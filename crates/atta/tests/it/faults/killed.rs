@@ -95,7 +95,7 @@ async fn frees_the_orphan(ledger: &Ledger, id: i64) {
 }
 
 #[tokio::test]
-async fn all_that_a_killed_worker_had_runs_again() {
+async fn all_jobs_of_a_killed_worker_run_again() {
     let db = Database::migrated().await;
     let mut fleet = Fleet::start(&db, |setup| setup.local_queue = 8).await;
     let in_line = || JobSpecBuilder::new().queue_name("line");
@@ -195,7 +195,7 @@ async fn a_job_that_kills_its_worker_every_time_ends_as_permanently_failed() {
 
 /// Deployments that kill workers must not fail a job that never failed itself.
 #[tokio::test]
-async fn kills_cost_a_job_none_of_its_attempts() {
+async fn killed_workers_cost_a_job_none_of_its_attempts() {
     let db = Database::migrated().await;
     let mut fleet = Fleet::start(&db, |setup| setup.threshold = Duration::from_secs(1)).await;
     let job = fleet.add_hanging(JobSpecBuilder::new().max_attempts(3)).await;

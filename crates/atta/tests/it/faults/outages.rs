@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use atta::{Claims, JobSpecBuilder, WorkerContext, WorkerOptions, WorkerUtils};
 use serde_json::json;
-use testkit::{Cluster, Database, Proxy, wait_for};
+use testkit::{Cluster, Database, Proxy, SetClock, wait_for};
 
 use crate::worker::support::Running;
 
@@ -168,7 +168,7 @@ async fn network_outages(which: &[usize]) -> Vec<(f64, HashSet<usize>, Vec<Strin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_network_outage_of_everybody_nobody_is_declared_dead() {
+async fn after_a_network_outage_of_all_workers_none_is_declared_dead() {
     for (length, dead, overlaps) in network_outages(&[0, 1, 2, 3]).await {
         assert!(dead.is_empty() && overlaps.is_empty(), "{length} thresholds: {dead:?} {overlaps:?}");
     }
@@ -193,7 +193,7 @@ async fn only_the_majority_that_was_cut_off_is_declared_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_an_outage_of_the_server_nobody_is_declared_dead() {
+async fn after_a_server_outage_no_worker_is_declared_dead() {
     let outages = LENGTHS.map(async |length| {
         let start = || Cluster::temporary(&testkit::binaries());
         let cluster = Arc::new(tokio::task::spawn_blocking(start).await.unwrap().unwrap());
@@ -212,4 +212,25 @@ async fn after_an_outage_of_the_server_nobody_is_declared_dead() {
         assert!(dead.is_empty() && overlaps.is_empty(), "{length} thresholds: {dead:?} {overlaps:?}");
     });
     futures_util::future::join_all(outages).await;
+}
+
+/// By how many seconds the clock of the server is set.
+const STEPS: [i64; 2] = [60, -60];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_step_of_the_servers_clock_no_worker_is_declared_dead() {
+    let steps = STEPS.map(async |seconds| {
+        let file = std::env::temp_dir().join(format!("atta-clock-{}{seconds}", std::process::id()));
+        let clock = SetClock::new(file);
+        let binaries = clock.server_binaries(&testkit::binaries());
+        let start = move || Cluster::temporary(&binaries);
+        let cluster = tokio::task::spawn_blocking(start).await.unwrap().unwrap();
+        let fleet = Fleet::start(&cluster.url("postgres"), 2 * THRESHOLD).await;
+        // Only a worker whose heartbeats were continuous for a threshold may declare others dead.
+        tokio::time::sleep(THRESHOLD.mul_f64(1.5)).await;
+        clock.set(seconds);
+        let (dead, overlaps) = fleet.end().await;
+        assert!(dead.is_empty() && overlaps.is_empty(), "{seconds} seconds: {dead:?} {overlaps:?}");
+    });
+    futures_util::future::join_all(steps).await;
 }

@@ -201,7 +201,7 @@ async fn round(mut patroni: Patroni, fault: Fault) -> (Patroni, Found) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Patroni and etcd: cargo xtask patroni"]
-async fn work_goes_on_under_patroni_and_nothing_acknowledged_is_lost() {
+async fn work_continues_under_patroni_and_nothing_acknowledged_is_lost() {
     let rounds = std::env::var("ATTA_PATRONI_ROUNDS").map_or(3, |rounds| rounds.parse().unwrap());
     let mut patroni = Patroni::start(&testkit::binaries(), NODES).await;
     WorkerUtils::connect(&patroni.url()).unwrap().migrate().await.unwrap();

@@ -150,7 +150,7 @@ async fn more_queues_than_are_looked_at_one_by_one_run_in_order() {
 /// More jobs than a claim reads from the front, all of one queue that is busy. The other queues, whose jobs come later,
 /// must be found.
 #[tokio::test]
-async fn a_long_queue_that_is_busy_does_not_hide_the_others() {
+async fn a_long_busy_queue_does_not_hide_other_queues() {
     let db = Database::migrated().await;
     let utils = WorkerUtils::connect(&db.url()).expect("a connection string");
     let jobs = |name: fn(usize) -> String, count| -> Vec<RawJobSpec> {
@@ -177,7 +177,6 @@ async fn a_long_queue_that_is_busy_does_not_hide_the_others() {
     })
     .await;
     opened.send_replace(true);
-    wait_until_empty(&worker.utils).await;
     worker.stop().await.expect("it ends in good order");
 }
 
@@ -201,7 +200,7 @@ async fn add_backwards(db: &Database, queues: usize, jobs: u64, flags_of_the_fir
 
 /// More jobs with the same time than a claim reads from the front, and the first jobs of each queue are stored last.
 #[tokio::test]
-async fn jobs_of_one_time_run_by_their_ids_however_they_are_stored() {
+async fn jobs_with_the_same_time_run_in_the_order_of_their_ids() {
     let (db, lines) = (Database::migrated().await, Lines::new(150));
     add_backwards(&db, 150, 10, "null").await;
     let worker = Running::start(options(&db).concurrency(20).define_raw_job("step", lines.task())).await;
@@ -231,7 +230,7 @@ async fn a_forbidden_job_at_the_head_of_each_of_many_queues_is_passed_by() {
 
 /// Each release frees a queue. If each were followed by a claim, each claim would return only a few jobs.
 #[tokio::test]
-async fn jobs_claimed_ahead_are_run_before_a_few_more_are_asked_for() {
+async fn a_worker_runs_jobs_claimed_ahead_before_it_claims_a_few_more() {
     let (db, lines) = (Database::migrated().await, Lines::new(150));
     add_backwards(&db, 150, 10, "null").await;
     let step = lines.task();
@@ -249,14 +248,19 @@ async fn jobs_claimed_ahead_are_run_before_a_few_more_are_asked_for() {
     let counted = tokio::spawn(async move {
         let mut claims = 0;
         while let Some(event) = events.next().await {
-            claims += usize::from(matches!(event, WorkerEvent::ClaimStarted));
+            claims += u128::from(matches!(event, WorkerEvent::ClaimStarted));
         }
         claims
     });
-    let worker = Running::with(worker);
+    let (worker, start) = (Running::with(worker), Instant::now());
     wait_until_empty(&worker.utils).await;
     worker.stop().await.expect("it ends in good order");
     lines.assert_in_order(10);
     let claims = counted.await.expect("a count");
-    assert!(claims < 100, "{claims} claims for 1500 jobs in 150 queues");
+    // At most every 50 ms a claim asks for more urgent jobs only. How many that are depends on the speed of the machine.
+    let for_urgent = start.elapsed().as_millis() / 50;
+    assert!(
+        claims < 100 + for_urgent,
+        "{claims} claims for 1500 jobs in 150 queues, {for_urgent} may be for urgent ones"
+    );
 }

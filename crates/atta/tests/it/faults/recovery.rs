@@ -58,8 +58,22 @@ async fn add_locked(client: &Client, utils: &WorkerUtils, worker: &str, queue: &
 const DEAD: &str = "select count(*) from graphile_worker._atta_workers where declared_dead_at is not null";
 const DEATHS: &str = "select count(*) from graphile_worker._atta_dead_workers";
 
+/// After the clock of the server was set back, the last heartbeat of a dead worker lies in the future.
 #[tokio::test]
-async fn a_row_that_somebody_keeps_locked_delays_only_its_own_recovery() {
+async fn a_dead_worker_with_a_heartbeat_in_the_future_is_recovered() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    add_locked(&client, &utils, "atta-gone", "a").await;
+    register_stale(&client, "atta-gone", "1 second", "-1 hour").await;
+    let worker = Running::start(quick_to_judge(&db).define_raw_job("work", |_| async {})).await;
+    counted(&client, "the job to be done", "select count(*) from graphile_worker.jobs", 0).await;
+    assert_eq!(count(&client, DEATHS).await, 1);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_row_that_another_transaction_keeps_locked_delays_only_its_own_recovery() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();
@@ -101,7 +115,7 @@ async fn a_row_that_somebody_keeps_locked_delays_only_its_own_recovery() {
 
 /// The statements of a poll and of a recovery take long on such a table if they read more rows than needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_alive_is_declared_dead_beside_many_unknown_jobs_and_many_dead_workers() {
+async fn no_live_worker_is_declared_dead_beside_many_dead_workers_and_jobs_of_unknown_tasks() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let fill = "insert into graphile_worker._private_tasks (identifier) values ('unknown');
@@ -177,7 +191,7 @@ async fn a_worker_with_a_long_threshold_recovers_one_with_a_short_one() {
 /// Without a connection string, all connections except that of the heartbeat come from a pool that the tasks use as
 /// well.
 #[tokio::test]
-async fn heartbeats_go_on_while_tasks_have_all_connections_of_the_only_pool() {
+async fn heartbeats_continue_while_tasks_use_all_connections_of_the_only_pool() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let mut reports = Reports::new();
@@ -212,7 +226,7 @@ async fn heartbeats_go_on_while_tasks_have_all_connections_of_the_only_pool() {
 }
 
 #[tokio::test]
-async fn stale_registrations_do_not_protect_their_locks_from_the_rule_of_four_hours() {
+async fn locks_older_than_four_hours_are_released_although_their_stale_worker_is_registered() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();

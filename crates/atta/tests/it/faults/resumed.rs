@@ -17,7 +17,7 @@ async fn pass(gate: &Semaphore) {
 }
 
 #[tokio::test]
-async fn a_resumed_worker_changes_nothing_and_goes_on_working() {
+async fn a_resumed_worker_does_not_change_its_lost_jobs_and_keeps_working() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
     // Durable claims: a held job becomes free when the server ends the transaction of the frozen worker.
@@ -102,7 +102,7 @@ async fn claim_of(client: &Client, id: i64) -> (Option<String>, i16) {
 /// The release of a run is late, and the same worker has claimed the job again meanwhile: the release must not end the
 /// new claim.
 #[tokio::test]
-async fn a_late_release_leaves_a_later_claim_of_the_same_worker_alone() {
+async fn a_late_release_does_not_end_a_later_claim_of_the_same_worker() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let gate = Arc::new(Semaphore::new(0));

@@ -79,7 +79,7 @@ async fn adds_in_another_schema_cost_an_idle_worker_no_query() {
 
 /// Another schema may have Graphile's own functions, whose notifications do not name the schema.
 #[tokio::test]
-async fn notices_that_name_no_schema_are_answered_together() {
+async fn notifications_without_a_schema_cause_few_queries() {
     if !testkit::can_listen() {
         return;
     }
@@ -108,7 +108,7 @@ async fn notices_that_name_no_schema_are_answered_together() {
 
 /// Anybody who is connected can send a notification.
 #[tokio::test]
-async fn a_notice_of_a_breaking_revision_is_checked_before_the_worker_stops() {
+async fn a_notification_of_a_breaking_migration_is_verified_before_the_worker_stops() {
     if !testkit::can_listen() {
         return;
     }
@@ -140,7 +140,7 @@ async fn has_schema(client: &Client) -> bool {
 /// Somebody drops the schema on purpose. After it was installed again, with other task ids, each task must get its own
 /// jobs.
 #[tokio::test]
-async fn a_schema_that_was_dropped_is_waited_for_and_not_installed_by_a_running_worker() {
+async fn a_running_worker_waits_for_a_dropped_schema_and_does_not_install_it() {
     let db = Database::migrated().await;
     let mut client = db.client().await;
     let (mut first, mut second) = (Reports::new(), Reports::new());
@@ -180,7 +180,7 @@ async fn a_schema_that_was_dropped_is_waited_for_and_not_installed_by_a_running_
 
 /// A schema that was created again assigns the same job ids again.
 #[tokio::test]
-async fn a_job_that_was_held_when_its_schema_went_is_not_taken_for_a_later_one() {
+async fn a_job_held_when_its_schema_was_dropped_is_not_confused_with_a_new_job_of_the_same_id() {
     let db = Database::migrated().await;
     let mut client = db.client().await;
     let mut reports = Reports::new();

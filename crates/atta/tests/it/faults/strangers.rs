@@ -11,7 +11,7 @@ use crate::worker::support::Running;
 
 /// A sweep happens at a random moment of a worker's first minute, so several workers make it happen soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_strangers_lock_counts_for_four_hours_and_no_longer() {
+async fn a_lock_of_a_worker_without_heartbeats_expires_after_four_hours() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
     let setup = Setup { slots: 1, poll: Duration::from_millis(500), ..Setup::new(&db) };

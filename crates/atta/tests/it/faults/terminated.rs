@@ -34,7 +34,7 @@ async fn start_and_end(setup: &Setup, ledger: &Ledger, times: usize) {
 
 /// Jobs that end within the grace period run in one series of workers, jobs that must be interrupted in another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_orderly_ends_under_load_lose_nothing_and_run_nothing_twice() {
+async fn a_hundred_shutdowns_under_load_lose_no_job_and_run_none_twice() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();

@@ -54,7 +54,7 @@ async fn a_backlog_drains_without_waiting_for_polls() {
 }
 
 #[tokio::test]
-async fn notices_of_other_schemas_and_odd_ones_do_no_harm() {
+async fn notifications_of_other_schemas_and_invalid_ones_are_harmless() {
     let db = Database::migrated().await;
     let mut client = db.client().await;
     let other = atta::Schema::new("other \"schema\"").unwrap();

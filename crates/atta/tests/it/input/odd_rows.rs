@@ -231,7 +231,7 @@ async fn odd_answers_are_written_down(db: &Database, claims: Claims) {
 }
 
 #[tokio::test]
-async fn odd_answers_of_tasks_are_written_down() {
+async fn unusual_errors_of_tasks_are_stored() {
     let db = Database::migrated().await;
     odd_answers_are_written_down(&db, Claims::Held).await;
     odd_answers_are_written_down(&db, Claims::Durable).await;
@@ -247,7 +247,7 @@ async fn an_error_with_letters_that_the_database_lacks_is_written_without_them()
 
 /// Characters that the encoding has are kept.
 #[tokio::test]
-async fn letters_of_an_error_that_the_database_has_are_kept() {
+async fn characters_of_an_error_that_the_database_can_store_are_kept() {
     let db = Database::encoded("LATIN1").await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();
     utils.migrate().await.unwrap();

@@ -68,7 +68,7 @@ async fn numbers_and_letters_that_no_type_has_come_through() {
 /// JSON as deep as the server's limit allows is accepted; deeper JSON is rejected with an error, and nothing is
 /// written.
 #[tokio::test]
-async fn deep_json_comes_through_or_is_refused_at_once() {
+async fn deeply_nested_json_is_accepted_or_rejected_with_an_error() {
     let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     assert_comes_through(&nested(1000)).await;
     let place = Place::new().await;

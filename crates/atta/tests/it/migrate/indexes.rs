@@ -96,7 +96,7 @@ async fn migrate_beside_a_transaction(db: &Database) {
 }
 
 #[tokio::test]
-async fn adds_go_on_while_the_indexes_of_a_large_table_are_built() {
+async fn adds_continue_while_the_indexes_of_a_large_table_are_built() {
     let db = Database::migrated().await;
     let client = db.client().await;
     drop_indexes(&client).await;
@@ -105,7 +105,7 @@ async fn adds_go_on_while_the_indexes_of_a_large_table_are_built() {
 }
 
 #[tokio::test]
-async fn adds_go_on_while_the_indexes_of_a_small_table_wait_for_it() {
+async fn adds_continue_while_the_index_builds_of_a_small_table_wait_for_a_transaction() {
     let db = Database::migrated().await;
     let client = db.client().await;
     drop_indexes(&client).await;
@@ -115,7 +115,7 @@ async fn adds_go_on_while_the_indexes_of_a_small_table_wait_for_it() {
 
 /// An index in the state in which an interrupted build leaves it.
 #[tokio::test]
-async fn an_invalid_index_is_not_current_and_is_built_again() {
+async fn an_invalid_index_is_detected_and_built_again() {
     for fill in ["", MANY] {
         let db = Database::migrated().await;
         let mut client = db.client().await;

@@ -48,7 +48,7 @@ async fn refusals(client: &Client, calls: &[String], code: &str) {
 }
 
 #[tokio::test]
-async fn an_array_that_jsonb_would_refuse_is_not_quoted() {
+async fn merging_an_array_that_jsonb_rejects_reveals_no_stored_data() {
     let roles = Roles::new().await;
     let add = roles.add_schema().quoted();
     let secret = r#"select graphile_worker.add_job('t', '["secret", "\u0000"]', job_key := 'k')"#;
@@ -63,7 +63,7 @@ async fn an_array_that_jsonb_would_refuse_is_not_quoted() {
 
 /// Constraints and triggers of the owner see stored rows, and errors of the server quote values.
 #[tokio::test]
-async fn errors_of_constraints_and_triggers_are_not_passed_on() {
+async fn texts_of_constraint_and_trigger_errors_are_hidden_from_producers() {
     let roles = Roles::new().await;
     let add = roles.add_schema().quoted();
     run(
@@ -109,7 +109,7 @@ async fn errors_of_constraints_and_triggers_are_not_passed_on() {
 }
 
 #[tokio::test]
-async fn time_limits_locks_and_mistakes_are_told_without_the_statement() {
+async fn errors_of_timeouts_locks_and_invalid_arguments_reveal_no_statement() {
     let roles = Roles::new().await;
     let add = roles.add_schema().quoted();
     run(&roles.owner, r#"select graphile_worker.add_job('t', '["secret"]', job_key := 'k')"#).await;
@@ -155,7 +155,7 @@ async fn time_limits_locks_and_mistakes_are_told_without_the_statement() {
 }
 
 #[tokio::test]
-async fn strict_transactions_and_removals_are_told_without_the_statement() {
+async fn serialization_failures_of_adds_and_removals_reveal_no_statement() {
     let roles = Roles::new().await;
     let add = roles.add_schema().quoted();
     let grant = format!(

@@ -25,7 +25,7 @@ async fn assert_all_hidden(utils: &WorkerUtils) {
 }
 
 #[tokio::test]
-async fn a_role_from_whom_all_rows_are_hidden_is_told_so() {
+async fn a_role_that_can_see_no_rows_gets_an_error() {
     let roles = Roles::new().await;
     run(&roles.owner, "select graphile_worker.add_job('t', queue_name := 'q')").await;
     let login = roles.login("producer");
@@ -55,7 +55,7 @@ async fn a_role_from_whom_all_rows_are_hidden_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_role_that_may_read_all_data_is_told_too() {
+async fn a_member_of_pg_read_all_data_that_can_see_no_rows_gets_an_error() {
     let roles = Roles::new().await;
     let has_role = "select count(*) from pg_roles where rolname = 'pg_read_all_data'";
     if crate::sql_api::support::value(&roles.owner, has_role).await == "0" {

@@ -25,7 +25,7 @@ const NAPPING: &str =
 /// An add by key changes the task of a job while the job is being claimed. The claim returns the changed job, and its
 /// queue is free afterwards.
 #[tokio::test]
-async fn a_job_that_becomes_another_while_it_is_claimed_leaves_no_queue_locked() {
+async fn a_job_whose_task_changes_while_it_is_claimed_leaves_no_queue_locked() {
     let roles = Roles::new().await;
     run(&roles.owner, NAPS).await;
     let mut reports = Reports::new();

@@ -48,7 +48,7 @@ async fn jobs_share_the_rows_of_their_task_and_queue() {
 }
 
 #[tokio::test]
-async fn every_way_to_add_announces_how_many() {
+async fn every_way_to_add_announces_the_number_of_jobs() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let mut listener = Listener::on(&db, "jobs:insert").await;
@@ -61,7 +61,7 @@ async fn every_way_to_add_announces_how_many() {
 }
 
 #[tokio::test]
-async fn adding_no_jobs_at_all_is_an_empty_notice() {
+async fn adding_no_jobs_sends_an_empty_notification() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let mut listener = Listener::on(&db, "jobs:insert").await;
@@ -74,7 +74,7 @@ async fn adding_no_jobs_at_all_is_an_empty_notice() {
 }
 
 #[tokio::test]
-async fn a_batch_of_jobs_without_keys_comes_back_in_its_order() {
+async fn a_batch_of_jobs_without_keys_is_returned_in_its_order() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let batch = spec_query(1000, "case n % 3 when 0 then null else 'q' || n % 7 end", "null", "n desc");
@@ -83,7 +83,7 @@ async fn a_batch_of_jobs_without_keys_comes_back_in_its_order() {
 }
 
 #[tokio::test]
-async fn a_batch_of_new_old_running_failed_and_unkeyed_jobs_comes_back_in_its_order() {
+async fn a_batch_of_new_old_running_failed_and_unkeyed_jobs_is_returned_in_its_order() {
     let db = Database::migrated().await;
     let client = db.client().await;
     for key in ["waits", "runs", "failed"] {
@@ -142,7 +142,7 @@ async fn adds_that_need_no_new_task_or_queue_use_up_no_identity_values() {
 }
 
 #[tokio::test]
-async fn twenty_thousand_keyed_jobs_fit_into_one_call_and_again_as_changes() {
+async fn one_call_adds_twenty_thousand_keyed_jobs_and_another_changes_them() {
     let db = Database::migrated().await;
     let client = db.client().await;
     for revision in 0..2 {
@@ -159,7 +159,7 @@ async fn twenty_thousand_keyed_jobs_fit_into_one_call_and_again_as_changes() {
 }
 
 #[tokio::test]
-async fn a_rolled_back_add_leaves_nothing_and_a_notice_waits_for_the_commit() {
+async fn a_rolled_back_add_leaves_nothing_and_a_notification_waits_for_the_commit() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let mut listener = Listener::on(&db, "jobs:insert").await;

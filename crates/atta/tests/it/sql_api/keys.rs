@@ -180,7 +180,7 @@ async fn removing_a_key_deletes_the_job_unless_it_is_running() {
 }
 
 #[tokio::test]
-async fn removing_an_unknown_or_null_key_is_one_row_of_nulls_and_no_notice() {
+async fn removing_an_unknown_or_null_key_returns_nulls_and_sends_no_notification() {
     let db = Database::migrated().await;
     let client = db.client().await;
     add(&client, "'t', job_key := 'k'").await;

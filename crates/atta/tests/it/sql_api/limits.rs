@@ -143,7 +143,7 @@ async fn flags_of_more_than_65536_bytes_are_refused() {
 }
 
 #[tokio::test]
-async fn a_null_task_identifier_is_refused_with_a_code() {
+async fn a_null_task_identifier_is_rejected_with_a_documented_code() {
     let db = Database::migrated().await;
     let client = db.client().await;
     for rest in ["", ", job_key := 'k'", ", job_key := 'k', job_key_mode := 'unsafe_dedupe'"] {

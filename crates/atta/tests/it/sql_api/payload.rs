@@ -23,7 +23,7 @@ async fn no_payload_is_an_empty_object_and_json_null_stays_null() {
 }
 
 #[tokio::test]
-async fn the_text_is_stored_as_it_came() {
+async fn the_text_of_a_payload_is_stored_unchanged() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let odd = [
@@ -54,7 +54,7 @@ async fn the_text_is_stored_as_it_came() {
 }
 
 #[tokio::test]
-async fn a_payload_of_a_megabyte_comes_back_whole() {
+async fn a_payload_of_a_megabyte_is_stored_unchanged() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let text = format!("{{\"blob\": \"{}\"}}", "0123456789abcdef".repeat(1 << 16));
@@ -124,14 +124,14 @@ async fn arrays_of_a_running_or_failed_job_are_not_carried_over() {
 
 /// `jsonb` has no NUL character, no lone surrogate and no huge number: such arrays are joined as texts.
 #[tokio::test]
-async fn arrays_that_jsonb_would_refuse_are_joined_as_texts() {
+async fn arrays_that_jsonb_rejects_are_merged_as_text() {
     let db = Database::migrated().await;
     join_odd_arrays(&db.client().await).await;
 }
 
 /// `jsonb` also has no characters that the encoding of the database lacks.
 #[tokio::test]
-async fn arrays_with_an_emoji_are_joined_in_a_database_without_it() {
+async fn arrays_with_characters_that_the_database_lacks_are_merged() {
     let db = Database::encoded("LATIN1").await;
     let mut client = db.client().await;
     atta::migrate(&mut client, &atta::Schema::default()).await.unwrap();

@@ -50,7 +50,7 @@ const CLAIM: &str = "update graphile_worker._private_jobs set locked_at = now(),
                      attempts = attempts + 1";
 
 #[tokio::test]
-async fn an_add_that_meets_a_claim_is_a_new_job() {
+async fn an_add_with_the_key_of_a_job_that_is_being_claimed_adds_a_new_job() {
     for keyed_add in KEYED_ADDS {
         let (before, old, added) = add_during(CLAIM, "commit", keyed_add).await;
         let old = old.unwrap();
@@ -63,7 +63,7 @@ async fn an_add_that_meets_a_claim_is_a_new_job() {
 }
 
 #[tokio::test]
-async fn an_add_that_meets_a_claim_taken_back_changes_the_job() {
+async fn an_add_with_the_key_of_a_job_whose_claim_is_rolled_back_changes_the_job() {
     for keyed_add in KEYED_ADDS {
         let (before, _, added) = add_during(CLAIM, "rollback", keyed_add).await;
         assert_eq!(
@@ -75,7 +75,7 @@ async fn an_add_that_meets_a_claim_taken_back_changes_the_job() {
 }
 
 #[tokio::test]
-async fn an_add_that_meets_a_completion_is_a_new_job() {
+async fn an_add_with_the_key_of_a_job_that_is_being_completed_adds_a_new_job() {
     for keyed_add in KEYED_ADDS {
         let delete = "delete from graphile_worker._private_jobs";
         let (before, old, added) = add_during(delete, "commit", keyed_add).await;
@@ -85,7 +85,7 @@ async fn an_add_that_meets_a_completion_is_a_new_job() {
 }
 
 #[tokio::test]
-async fn an_add_that_meets_a_failure_changes_the_job_that_came_back() {
+async fn an_add_with_the_key_of_a_job_that_is_being_failed_changes_the_job() {
     let fail =
         "update graphile_worker._private_jobs set locked_at = null, locked_by = null, last_error = 'boom'";
     for keyed_add in KEYED_ADDS {
@@ -115,7 +115,7 @@ async fn an_add_on_an_old_snapshot_fails_rather_than_returning_nothing() {
 }
 
 #[tokio::test]
-async fn a_removal_that_meets_a_claim_keeps_the_job_from_running_again() {
+async fn a_removal_during_a_claim_keeps_the_job_from_being_retried() {
     let db = Database::migrated().await;
     let client = db.client().await;
     let before = add(&client, "'t', job_key := 'k'").await;
@@ -240,7 +240,7 @@ async fn a_clean_up_under_a_lock_takes_no_task_or_queue_from_under_an_add() {
 }
 
 #[tokio::test]
-async fn a_clean_up_that_waits_for_an_add_sees_its_job() {
+async fn a_clean_up_that_waited_for_an_add_keeps_the_task_and_queue_of_its_job() {
     for table in ["_private_tasks", "_private_job_queues"] {
         let db = Database::migrated().await;
         let client = db.client().await;

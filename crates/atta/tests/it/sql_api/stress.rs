@@ -147,7 +147,7 @@ async fn stress(fails: bool, quote: fn(String) -> String) -> Record {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn producers_and_claimers_on_one_key_lose_no_write_and_the_last_one_wins() {
+async fn concurrent_adds_and_claims_of_one_key_lose_no_add_and_the_last_one_wins() {
     let record = stress(true, |marker| format!("\"{marker}\"")).await;
     let (added, ran) = (record.added.into_inner().unwrap(), record.ran.into_inner().unwrap());
     assert!(added.len() > 100 && ran.len() > 100, "{} adds, {} runs", added.len(), ran.len());

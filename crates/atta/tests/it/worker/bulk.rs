@@ -69,7 +69,7 @@ async fn the_returned_jobs_are_the_stored_jobs_in_order() {
 }
 
 #[tokio::test]
-async fn they_go_with_their_transaction_and_are_announced_once() {
+async fn a_bulk_add_follows_its_transaction_and_sends_one_notification() {
     let db = Database::migrated().await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();
     let mut client = utils.pool().get().await.unwrap();

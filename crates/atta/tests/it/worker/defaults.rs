@@ -115,7 +115,7 @@ async fn run_in_counts_from_the_clock_of_a_test() {
 }
 
 #[tokio::test]
-async fn a_delay_beside_a_time_or_beyond_all_times_is_refused() {
+async fn a_delay_with_a_time_and_a_delay_that_is_too_long_are_rejected() {
     let db = Database::migrated().await;
     let utils = WorkerUtils::connect(&db.url()).unwrap();
     let both = JobSpec::builder().run_in(DELAY).run_at(chrono::Utc::now());

@@ -23,7 +23,7 @@ fn name(event: &WorkerEvent) -> Option<&'static str> {
 }
 
 #[tokio::test]
-async fn a_jobs_end_is_told_after_it_is_written() {
+async fn the_outcome_of_a_job_is_written_before_its_event_is_sent() {
     let db = Database::migrated().await;
     let options = options(&db).concurrency(1).define_raw_job("bad", |_| async { Err::<(), _>("no") });
     let mut events = options.subscribe();

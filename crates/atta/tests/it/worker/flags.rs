@@ -62,7 +62,7 @@ async fn a_function_is_asked_before_every_claim() {
 /// While it is unknown which flags are forbidden, no job with flags runs, and no job is claimed durably. The worker
 /// keeps running, and continues when the flags are known. Jobs without flags can't be forbidden.
 #[tokio::test]
-async fn a_function_that_panics_stops_the_claims_and_not_the_worker() {
+async fn a_function_for_forbidden_flags_that_panics_stops_claims_but_not_the_worker() {
     let db = Database::migrated().await;
     let is_broken = Arc::new(AtomicBool::new(true));
     let asked = is_broken.clone();
@@ -103,7 +103,7 @@ async fn a_function_that_panics_stops_the_claims_and_not_the_worker() {
 }
 
 #[tokio::test]
-async fn a_flag_that_is_added_to_a_function_does_not_replace_it() {
+async fn an_added_forbidden_flag_does_not_replace_the_function() {
     let db = Database::migrated().await;
     let function = ForbiddenFlags::function(|| vec!["blue".into()]);
     let options = options(&db).forbidden_flags(function).add_forbidden_flag("red");

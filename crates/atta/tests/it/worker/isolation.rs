@@ -54,7 +54,7 @@ async fn assert_noted(db: &Database, operations: &str, and: &str) {
 }
 
 #[tokio::test]
-async fn a_worker_works_at_read_committed_whatever_the_default_is() {
+async fn a_worker_uses_read_committed_whatever_the_default_is() {
     let db = strict_database().await;
     for claims in [Claims::Held, Claims::Durable] {
         run_jobs(&db, options(&db).database_url(db.direct_url()).claims(claims)).await;
@@ -65,7 +65,7 @@ async fn a_worker_works_at_read_committed_whatever_the_default_is() {
 
 /// The sessions of a given pool are not ours: there each statement sets the level that it needs.
 #[tokio::test]
-async fn so_does_a_worker_on_a_given_pool() {
+async fn a_worker_on_a_given_pool_uses_read_committed_too() {
     let db = strict_database().await;
     let settings = ConnectionSettings::with_variables(&db.url(), |_| None).unwrap();
     for claims in [Claims::Held, Claims::Durable] {

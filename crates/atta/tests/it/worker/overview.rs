@@ -3,7 +3,7 @@
 use atta::{JobFilter, JobSpecBuilder, JobState, WorkerStatus, WorkerUtils};
 use chrono::{TimeDelta, Utc};
 use serde_json::json;
-use testkit::Database;
+use testkit::{Database, fill_sql};
 use tokio_postgres::Client;
 
 use super::support::{Running, options};
@@ -127,19 +127,6 @@ async fn listing_ids_returns_the_same_jobs_as_listing_jobs() {
     }
 }
 
-/// A statement as the library fills it, for the schema of the tests.
-fn filled(template: &str) -> String {
-    [
-        ("{job_json}", include_str!("../../../sql/queries/job_json.sql")),
-        ("{job_filter}", include_str!("../../../sql/queries/job_filter.sql")),
-        ("{job_matches}", include_str!("../../../sql/queries/job_matches.sql")),
-        ("{job_state}", include_str!("../../../sql/queries/job_state.sql")),
-        ("{schema}", "graphile_worker"),
-    ]
-    .into_iter()
-    .fold(template.to_owned(), |sql, (placeholder, text)| sql.replace(placeholder, text))
-}
-
 #[tokio::test]
 async fn ids_keys_and_later_pages_are_found_by_an_index() {
     let db = Database::migrated().await;
@@ -166,7 +153,7 @@ async fn ids_keys_and_later_pages_are_found_by_an_index() {
         (by_ids, json!({ "limit": 10, "ids": [5, 40_000] }), 2),
         (by_key, json!({ "limit": 10, "key": "key 40000" }), 1),
     ] {
-        let statement = filled(sql).replace("$1::text", &format!("'{filter}'::text"));
+        let statement = fill_sql(sql).replace("$1::text", &format!("'{filter}'::text"));
         let plan = client.query(&format!("explain (analyze, costs off) {statement}"), &[]).await.unwrap();
         let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
         let plan = plan.join("\n");
@@ -188,7 +175,7 @@ async fn locked_jobs_are_found_by_their_index() {
     for statement in jobs.split_inclusive(';') {
         client.batch_execute(statement).await.unwrap();
     }
-    let sql = filled(include_str!("../../../sql/queries/list_locked_jobs.sql"));
+    let sql = fill_sql(include_str!("../../../sql/queries/list_locked_jobs.sql"));
     let statement = sql.replace("$1::text", "'{\"limit\": 10, \"locked_by\": \"w\"}'::text");
     let plan = client.query(&format!("explain (analyze, costs off) {statement}"), &[]).await.unwrap();
     let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();

@@ -70,7 +70,7 @@ async fn a_task_has_a_policy_of_its_own() {
 
 /// All jobs fail within one second; their retries must not all be due within one second.
 #[tokio::test]
-async fn the_failures_of_one_outage_come_back_at_different_times() {
+async fn jobs_that_fail_in_one_outage_are_retried_at_different_times() {
     let db = Database::migrated().await;
     let worker = options(&db).define_job::<Patient>().init().await.unwrap();
     let utils = worker.create_utils();
@@ -98,7 +98,7 @@ impl TaskHandler for Hopeless {
 }
 
 #[tokio::test]
-async fn a_policy_that_panics_costs_neither_the_slot_nor_the_job() {
+async fn a_retry_policy_that_panics_costs_neither_the_slot_nor_the_job() {
     let db = Database::migrated().await;
     let options = options(&db).concurrency(1).define_job::<Hopeless>();
     let worker = options.define_raw_job("other", |_| async {}).init().await.unwrap();
@@ -202,7 +202,7 @@ fn wrapped() -> Vec<(&'static str, Result<(), TaskError>)> {
 }
 
 #[tokio::test]
-async fn a_decision_survives_every_common_way_of_wrapping() {
+async fn a_retry_decision_survives_every_common_way_of_wrapping_an_error() {
     for (way, result) in wrapped() {
         let error = result.unwrap_err();
         assert_eq!(error.retry(), Some(Retry::Never), "{way}");
@@ -213,7 +213,7 @@ async fn a_decision_survives_every_common_way_of_wrapping() {
 }
 
 #[tokio::test]
-async fn a_wrapped_decision_and_its_payload_reach_the_database() {
+async fn a_wrapped_retry_decision_and_its_payload_reach_the_database() {
     let db = Database::migrated().await;
     let worker = options(&db)
         .define_raw_job("bails", |_| async { bails() })

@@ -111,7 +111,7 @@ impl BatchTaskHandler for Item {
 }
 
 #[tokio::test]
-async fn a_shutdown_keeps_what_a_batch_has_done() {
+async fn a_shutdown_keeps_the_completed_part_of_a_batch() {
     let db = Database::migrated().await;
     let (begin, mut begun) = tokio::sync::mpsc::unbounded_channel::<()>();
     let options = options(&db)
@@ -131,7 +131,7 @@ async fn a_shutdown_keeps_what_a_batch_has_done() {
 }
 
 #[tokio::test]
-async fn a_shutdown_keeps_what_a_task_decided() {
+async fn a_shutdown_keeps_the_retry_decision_of_a_task() {
     let db = Database::migrated().await;
     let mut reports = Reports::new();
     let task = reports.task(|ctx: WorkerContext| async move {

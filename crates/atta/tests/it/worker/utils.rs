@@ -15,7 +15,7 @@ async fn utils(db: &Database) -> WorkerUtils {
 }
 
 #[tokio::test]
-async fn many_jobs_come_back_in_their_order_with_their_names() {
+async fn many_jobs_are_returned_in_their_order_with_their_names() {
     let db = Database::migrated().await;
     let utils = utils(&db).await;
     let specs: Vec<RawJobSpec> = (0..50)
@@ -200,7 +200,7 @@ async fn jobs_are_completed_rescheduled_removed_and_unlocked() {
 }
 
 #[tokio::test]
-async fn a_clean_up_deletes_what_nobody_needs_and_nothing_else() {
+async fn a_clean_up_deletes_only_unused_queues_unused_tasks_and_permanently_failed_jobs() {
     let db = Database::migrated().await;
     let utils = utils(&db).await;
     let done = utils.add_raw_job("done", 1, JobSpecBuilder::new().queue_name("done")).await.unwrap();
@@ -220,7 +220,7 @@ async fn a_clean_up_deletes_what_nobody_needs_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_task_that_was_cleaned_up_and_comes_back_is_seen_by_running_workers() {
+async fn a_worker_runs_jobs_of_a_task_that_was_cleaned_up_and_added_again() {
     let db = Database::migrated().await;
     let worker = super::support::options(&db).define_raw_job("t", |_| async {}).init().await.unwrap();
     let utils = worker.create_utils();

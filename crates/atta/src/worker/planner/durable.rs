@@ -1,0 +1,389 @@
+//! Pacing of durable claims: whether there may be jobs, what is known to be claimed, and when the next claim may be sent.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::super::backoff::Backoff;
+use super::super::claim::{Claimable, Claimed, Level};
+use super::level::LevelPace;
+use super::pauses::{Pauses, Why};
+use super::rules::{Mode, Rules};
+use super::scan::{EVERYTHING, NOTHING};
+use crate::Job;
+use crate::job::Order;
+
+/// While jobs are held, a claim that found nothing is not repeated before this many times its own duration have passed: so
+/// it can't slow them down, however much it reads.
+const REST: u32 = 3;
+
+/// The longest pause after a claim that found nothing: jobs that come in meanwhile wait for its end.
+const LONGEST_REST: Duration = Duration::from_millis(50);
+
+/// A claim reads all jobs with flags, of which most may be forbidden, not before this many times its own duration have
+/// passed. Other claims read the first thousand of each task and priority.
+const REST_FLAGGED: u32 = 50;
+
+/// With a local queue, releases are followed by a claim of more urgent jobs at most this often.
+const FREED_HINTS: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(super) struct DurableClaims {
+    /// There may be due jobs. A hint sets it. A claim that brought less than it asked for leaves it unset, unless a hint
+    /// came in since it was sent. So no wake-up is lost between "found nothing" and "go to sleep".
+    more: bool,
+    /// Jobs may have come in that are more urgent than those that wait.
+    is_hinted: bool,
+    /// The last claim brought all that it asked for, so that another can be sent beside the next one.
+    is_rich: bool,
+    pub(super) pauses: Pauses,
+    errors: Backoff,
+    /// How many hints end the pause after a claim that brought few jobs.
+    hints_to_cut: usize,
+    /// Every due job that is claimed durably and is more urgent than this has been claimed, as far as is known.
+    known_to: Order,
+    /// How often `known_to` was put back. A claim that was sent before that does not change it.
+    epoch: u64,
+    /// Both from before the jobs were announced that a pick is looking for. If it finds all of them, they still hold.
+    known_to_before: Option<(Order, u64)>,
+    /// When the claims were sent that are under way.
+    in_flight: Vec<Instant>,
+    /// Jobs of lost batches that were claimed again while claims were under way, and when. One of those claims may have had
+    /// the job, and its reply may arrive after the job is completed.
+    taken_over: HashMap<i64, Instant>,
+    /// When the claim was sent that was not answered yet. It may take any job, so no other such claim is sent meanwhile.
+    unanswered: Option<Instant>,
+    /// How many jobs the claims under way ask for.
+    reserved: usize,
+    pub(super) level: LevelPace,
+    /// When a claim may read all jobs with flags again.
+    flagged_not_before: Option<Instant>,
+    /// A claim did not read all of them, and brought less than it asked for.
+    owes_flagged: bool,
+    /// A release has made jobs due: the next job of a queue, or the same job.
+    has_freed: bool,
+    /// Such a release came in since the last claim of more urgent jobs for one.
+    is_freed_unasked: bool,
+    /// When such a release may count as a hint again.
+    freed_hint_at: Option<Instant>,
+    /// The average size of payloads, in bytes.
+    payload_bytes: f64,
+}
+
+impl DurableClaims {
+    pub(super) fn new() -> DurableClaims {
+        DurableClaims {
+            more: true,
+            is_hinted: false,
+            is_rich: false,
+            pauses: Pauses::default(),
+            errors: Backoff::default(),
+            hints_to_cut: 0,
+            known_to: NOTHING,
+            epoch: 0,
+            known_to_before: None,
+            in_flight: Vec::new(),
+            taken_over: HashMap::new(),
+            unanswered: None,
+            reserved: 0,
+            level: LevelPace::default(),
+            flagged_not_before: None,
+            owes_flagged: false,
+            has_freed: false,
+            is_freed_unasked: false,
+            freed_hint_at: None,
+            payload_bytes: 0.0,
+        }
+    }
+
+    /// How many claims are under way.
+    pub(super) fn away(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    pub(super) fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    pub(super) fn known_to(&self) -> Order {
+        self.known_to
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        self.errors.tries() > 0
+    }
+
+    pub(super) fn tries(&self) -> u32 {
+        self.errors.tries()
+    }
+
+    /// Whether there may be due jobs, or jobs that are more urgent than those that wait.
+    pub(super) fn asks(&self) -> bool {
+        self.more || self.is_hinted
+    }
+
+    pub(super) fn is_hinted(&self) -> bool {
+        self.is_hinted
+    }
+
+    /// Whether there may be due jobs.
+    pub(super) fn has_more(&self) -> bool {
+        self.more || self.has_freed
+    }
+
+    /// There may be due jobs, no more urgent than before.
+    pub(super) fn ask(&mut self) {
+        self.more = true;
+    }
+
+    /// There may be due jobs of any urgency.
+    pub(super) fn hint(&mut self) {
+        (self.more, self.is_hinted) = (true, true);
+    }
+
+    /// Only jobs that are more urgent than this are known to be claimed.
+    pub(super) fn forget(&mut self, known_to: Order) {
+        self.known_to = self.known_to.min(known_to);
+        self.epoch += 1;
+        self.is_hinted = true;
+        self.level.forget_position();
+    }
+
+    /// Jobs were announced while nothing waits to start: nothing is known until they are found.
+    pub(super) fn forget_for_announced(&mut self) {
+        if self.known_to > NOTHING {
+            self.known_to_before = Some((self.known_to, self.epoch));
+            self.forget(NOTHING);
+        }
+    }
+
+    /// A pick was answered after jobs were announced, and found all of them, or not.
+    pub(super) fn settle_announced(&mut self, found_all: bool) {
+        let Some((known_to, epoch)) = self.known_to_before.take() else { return };
+        match found_all {
+            true => (self.known_to, self.epoch) = (known_to, epoch),
+            // What else may have come in is asked for as well.
+            false => self.more = true,
+        }
+    }
+
+    /// A hint came in. With a local queue, enough of them end its pause.
+    pub(super) fn cut_pause(&mut self, rules: &Rules) {
+        if rules.local_queue.is_none() {
+            return;
+        }
+        self.hints_to_cut = self.hints_to_cut.saturating_sub(1);
+        if self.hints_to_cut == 0 {
+            self.pauses.end_all_but_errors();
+        }
+    }
+
+    /// Outcomes are written that make jobs due.
+    pub(super) fn on_freed(&mut self) {
+        (self.has_freed, self.is_freed_unasked) = (true, true);
+    }
+
+    /// Decides whether the jobs that releases made due are asked for. If the last claim brought less than it asked for, these
+    /// may be the only ones, and can't begin before the jobs that were claimed ahead: a claim for each release would cost
+    /// hundreds of claims for a job or two each. But they may be more urgent, which is asked now and then.
+    pub(super) fn ask_for_freed(&mut self, now: Instant, runs_ahead: bool) {
+        if self.has_freed && (self.is_rich || !runs_ahead) {
+            (self.has_freed, self.more) = (false, true);
+        }
+        let is_unasked = self.has_freed && self.is_freed_unasked;
+        if is_unasked && self.freed_hint_at.is_none_or(|time| time <= now) {
+            (self.freed_hint_at, self.is_hinted) = (Some(now + FREED_HINTS), true);
+            self.is_freed_unasked = false;
+        }
+    }
+
+    /// Whether a claim under way that was not answered yet keeps others from being sent.
+    pub(super) fn waits_for_answer(&self, now: Instant, patience: Duration) -> bool {
+        self.unanswered.is_some_and(|sent_at| now < sent_at + patience)
+    }
+
+    /// When the oldest claim was sent that is under way.
+    pub(super) fn sent_at(&self) -> Option<Instant> {
+        self.in_flight.iter().min().copied()
+    }
+
+    /// Whether the next claim reads all jobs with flags.
+    pub(super) fn reads_all_flagged(&self, now: Instant, rules: &Rules) -> bool {
+        rules.mode == Mode::UntilEmpty || self.flagged_not_before.is_none_or(|time| time <= now)
+    }
+
+    /// How many jobs fit into this number of bytes, by their average size. At least one.
+    pub(super) fn fitting(&self, count: usize, bytes: usize) -> usize {
+        count.min((bytes as f64 / self.payload_bytes.max(1.0)) as usize).max(1)
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(super) fn on_sent(&mut self, wanted: &Claimable) {
+        self.level.on_sent(wanted, self.is_hinted);
+        self.is_hinted = false;
+        if wanted.before == EVERYTHING {
+            self.more = self.is_rich;
+        }
+        self.reserved += wanted.count;
+        self.in_flight.push(wanted.sent_at);
+        if !wanted.is_of_seen() {
+            self.unanswered = Some(wanted.sent_at);
+        }
+    }
+
+    /// A claim was answered, and its jobs are still being decoded.
+    pub(super) fn on_answered(&mut self, sent_at: Instant, epoch: u64, level: Option<Level>) {
+        self.unanswered.take_if(|time| *time == sent_at);
+        if let Some(level) = level {
+            self.level.on_answered(level, epoch == self.epoch);
+        }
+    }
+
+    /// A claim has ended, however that was.
+    pub(super) fn on_back(&mut self, wanted: &Claimable) {
+        self.reserved -= wanted.count;
+        let index = self.in_flight.iter().position(|sent_at| *sent_at == wanted.sent_at);
+        index.map(|index| self.in_flight.swap_remove(index));
+        if self.in_flight.is_empty() {
+            self.taken_over.clear();
+        }
+        if !wanted.is_of_seen() {
+            self.unanswered.take_if(|sent_at| *sent_at == wanted.sent_at);
+        }
+    }
+
+    /// These jobs of a lost batch were claimed again.
+    pub(super) fn note_taken_over(&mut self, now: Instant, ids: impl Iterator<Item = i64>) {
+        if !self.in_flight.is_empty() {
+            self.taken_over.extend(ids.map(|id| (id, now)));
+        }
+    }
+
+    /// Whether the job was claimed again for a lost batch after this claim was sent.
+    pub(super) fn is_taken_over(&self, wanted: &Claimable, id: i64) -> bool {
+        self.taken_over.get(&id).is_some_and(|at| wanted.sent_at <= *at)
+    }
+
+    /// A claim failed.
+    pub(super) fn on_error(&mut self, now: Instant) {
+        self.pauses.begin(Why::Errors, now + self.errors.next());
+        self.more = true;
+        self.level.forget();
+    }
+
+    /// Learns from what a claim brought. `lanes` is how many claims may be under way at a time. Returns whether all due jobs are
+    /// claimed now, as far as the claim can tell.
+    pub(super) fn on_claimed(
+        &mut self,
+        now: Instant,
+        wanted: &Claimable,
+        claimed: &Claimed,
+        rules: &Rules,
+        lanes: usize,
+    ) -> bool {
+        self.errors = Backoff::default();
+        let is_current = wanted.epoch == self.epoch;
+        if is_current {
+            self.known_to_before = None;
+        }
+        let count = claimed.count();
+        // Behind jobs that the database refused, there may be others.
+        let is_full = count == wanted.count || !claimed.refused.is_empty();
+        let has_room = claimed.without_room.is_empty();
+        if wanted.before == EVERYTHING && !wanted.is_of_seen() {
+            self.is_rich = is_full && has_room;
+        }
+        let level = claimed.level.clone().filter(|_| has_room);
+        self.level.on_claimed(now, wanted, level, claimed.took, is_current);
+        let last = claimed.jobs.last().map_or(NOTHING, Job::order);
+        let mut is_all = false;
+        let known_to = if is_full {
+            self.more = true;
+            self.is_hinted |= wanted.before < EVERYTHING;
+            // Of two claims at a time, the later one may answer first. The jobs of the other are in the list soon enough.
+            if lanes > 1 { self.known_to.max(last) } else { last }
+        } else if wanted.before < EVERYTHING {
+            self.known_to.max(wanted.before)
+        } else if wanted.is_of_seen() {
+            // Others have claimed some of them.
+            self.more = true;
+            self.known_to.max(last)
+        } else if wanted.level.is_some() {
+            // There may be jobs before the position, or jobs of other levels.
+            self.hint();
+            self.known_to.max(last)
+        } else {
+            is_all = true;
+            self.begin_refetch_delay(now, rules, count);
+            EVERYTHING
+        };
+        match is_current {
+            true => self.known_to = known_to,
+            false => self.hint(),
+        }
+        self.learn_flagged(now, wanted, claimed, is_full);
+        self.learn_bytes(&claimed.jobs, !has_room);
+        is_all
+    }
+
+    /// The delay that the options ask for after a claim that brought few jobs.
+    fn begin_refetch_delay(&mut self, now: Instant, rules: &Rules, count: usize) {
+        self.pauses.end(Why::Refetch);
+        let Some(queue) = &rules.local_queue else { return };
+        let Some(delay) = queue.refetch_delay.as_ref().filter(|delay| count <= delay.threshold) else {
+            return;
+        };
+        let most = delay.max_abort_threshold.unwrap_or(5 * queue.size);
+        self.hints_to_cut = fastrand::usize(0..=most).max(1);
+        self.pauses.begin(Why::Refetch, now + delay.duration.mul_f64(0.5 + fastrand::f64()));
+    }
+
+    /// A claim found nothing, in this time, while jobs are held.
+    pub(super) fn rest(&mut self, now: Instant, took: Duration) {
+        self.pauses.begin(Why::FoundNothing, now + (took * REST).min(LONGEST_REST));
+    }
+
+    fn learn_flagged(&mut self, now: Instant, wanted: &Claimable, claimed: &Claimed, is_full: bool) {
+        if wanted.level.is_some() {
+            // It reads no jobs with flags, and takes nothing if there are any.
+        } else if wanted.reads_all_flagged {
+            let until = now + claimed.took * REST_FLAGGED;
+            (self.owes_flagged, self.flagged_not_before) = (false, claimed.has_forbidden.then_some(until));
+        } else {
+            self.owes_flagged |= !is_full && !wanted.unqueued.is_empty();
+        }
+    }
+
+    /// The next claims are as large as their payloads allow.
+    fn learn_bytes(&mut self, jobs: &[Job], was_too_much: bool) {
+        if jobs.is_empty() {
+            return;
+        }
+        let average =
+            jobs.iter().map(|job| job.payload_json().len()).sum::<usize>() as f64 / jobs.len() as f64;
+        self.payload_bytes = match was_too_much {
+            true => average,
+            false => self.payload_bytes + (average - self.payload_bytes) / 4.0,
+        };
+    }
+
+    pub(super) fn on_timer(&mut self, now: Instant) {
+        if self.owes_flagged && self.flagged_not_before.is_none_or(|time| time <= now) {
+            (self.owes_flagged, self.more) = (false, true);
+        }
+    }
+
+    pub(super) fn next_timer(&self, now: Instant) -> Option<Instant> {
+        let times = [
+            self.pauses.until(now).filter(|_| self.more),
+            self.freed_hint_at.filter(|time| self.has_freed && self.is_freed_unasked && *time > now),
+            self.flagged_not_before.filter(|time| self.owes_flagged && *time > now),
+        ];
+        times.into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

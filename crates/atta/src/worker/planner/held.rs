@@ -1,0 +1,187 @@
+//! Pacing of held claims: where picks begin ([`Scan`]), how large they are ([`Size`]), and the batches that are held
+//! ([`Batches`]).
+
+use std::time::{Duration, Instant};
+
+use super::super::backoff::Backoff;
+use super::batches::Batches;
+use super::pauses::{Pauses, Why};
+use super::rules::{Mode, Rules};
+use super::scan::Scan;
+use super::size::Size;
+
+/// Picks that are under way, or whose batches run or are being committed: while the jobs of one run, the others keep the
+/// server busy.
+pub(crate) const HOLDING_LANES: usize = 3;
+
+/// Further lanes may hold jobs while as many others take long to commit: row locks are the claim, so such a transaction
+/// stays open as long as its statement takes.
+pub(crate) const SLOW_LANES: usize = 3;
+
+/// A commit of a batch that takes longer than this counts as slow.
+const SLOW: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct HeldClaims {
+    pub(super) scan: Scan,
+    pub(super) size: Size,
+    pub(super) batches: Batches,
+    pauses: Pauses,
+    errors: Backoff,
+    /// Lanes that pick, hold or commit.
+    away: usize,
+    /// Batches that are claimed again, since their connections were lost.
+    promoting: usize,
+    /// When the pick was sent that is not answered yet.
+    pick_sent_at: Option<Instant>,
+    last_lane: u64,
+}
+
+impl HeldClaims {
+    pub(super) fn new(rules: &Rules) -> HeldClaims {
+        HeldClaims {
+            // A run that ends when no job is left must not rest before it has asked for all.
+            scan: Scan::new(rules.mode == Mode::UntilShutdown, rules.patience),
+            size: Size::new(rules.slots),
+            batches: Batches::default(),
+            pauses: Pauses::default(),
+            errors: Backoff::default(),
+            away: 0,
+            promoting: 0,
+            pick_sent_at: None,
+            last_lane: 0,
+        }
+    }
+
+    pub(super) fn away(&self) -> usize {
+        self.away
+    }
+
+    pub(super) fn promoting(&self) -> usize {
+        self.promoting
+    }
+
+    pub(super) fn pick_sent_at(&self) -> Option<Instant> {
+        self.pick_sent_at
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        self.errors.tries() > 0
+    }
+
+    pub(super) fn tries(&self) -> u32 {
+        self.errors.tries()
+    }
+
+    /// Whether another lane may pick now. `is_blocked` if held jobs can't start before another pick is answered.
+    pub(super) fn has_lane(&self, now: Instant, is_blocked: bool) -> bool {
+        let most = HOLDING_LANES + self.slow_lanes(now).max(usize::from(is_blocked));
+        self.away < most && self.pauses.are_over(now)
+    }
+
+    /// Lanes whose commit takes so long that others may hold instead of them.
+    fn slow_lanes(&self, now: Instant) -> usize {
+        let slow = self.batches.settling_since().filter(|since| *since + SLOW <= now).count();
+        // Batches that are claimed again have no lane.
+        slow.saturating_sub(self.promoting).min(SLOW_LANES)
+    }
+
+    /// A pick is sent. Returns the number of its lane.
+    pub(super) fn on_sent(&mut self, now: Instant) -> u64 {
+        self.away += 1;
+        self.last_lane += 1;
+        self.pick_sent_at = Some(now);
+        self.last_lane
+    }
+
+    /// The pick was answered.
+    pub(super) fn on_answered(&mut self) {
+        self.pick_sent_at = None;
+    }
+
+    /// A lane has ended.
+    pub(super) fn on_back(&mut self) {
+        self.away -= 1;
+    }
+
+    pub(super) fn on_success(&mut self) {
+        self.errors = Backoff::default();
+    }
+
+    pub(super) fn on_error(&mut self, now: Instant) {
+        self.pick_sent_at = None;
+        self.scan.on_error();
+        self.pauses.begin(Why::Errors, now + self.errors.next());
+    }
+
+    pub(super) fn begin_promoting(&mut self) {
+        self.promoting += 1;
+    }
+
+    pub(super) fn end_promoting(&mut self) {
+        self.promoting -= 1;
+    }
+
+    pub(super) fn next_timer(&self, now: Instant, hold_budget: Duration) -> Option<Instant> {
+        let times = [
+            self.pauses.until(now),
+            self.batches.settling_since().map(|since| since + SLOW).filter(|time| *time > now).min(),
+            self.batches.oldest().map(|began| began + hold_budget),
+        ];
+        times.into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::batches::Batch;
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn batch(lane: u64, began: Instant) -> Batch {
+        Batch { lane, jobs: Vec::new(), known: Vec::new(), finished: Vec::new(), began }
+    }
+
+    #[test]
+    fn three_lanes_hold_at_a_time_and_one_more_if_held_jobs_wait_for_a_pick() {
+        let now = Instant::now();
+        let mut held = HeldClaims::new(&Rules::for_tests(4));
+        for lane in 1..=3 {
+            assert!(held.has_lane(now, false));
+            assert_eq!(held.on_sent(now), lane);
+        }
+        assert!(!held.has_lane(now, false) && held.has_lane(now, true));
+        held.on_back();
+        assert!(held.has_lane(now, false));
+    }
+
+    #[test]
+    fn a_slow_commit_makes_room_for_another_lane() {
+        let now = Instant::now();
+        let mut held = HeldClaims::new(&Rules::for_tests(4));
+        for lane in 1..=3 {
+            held.on_sent(now);
+            held.batches.open(batch(lane, now));
+        }
+        assert!(held.batches.begin_settling(now, 1, &[]).is_some());
+        assert_eq!(held.next_timer(now, 50 * MS), Some(now + 50 * MS), "the budget of the other batches");
+        assert!(!held.has_lane(now, false) && held.has_lane(now + SLOW, false));
+        held.begin_promoting();
+        assert!(!held.has_lane(now + SLOW, false), "a batch that is claimed again has no lane");
+    }
+
+    #[test]
+    fn after_an_error_no_pick_is_sent_for_a_while() {
+        let now = Instant::now();
+        let mut held = HeldClaims::new(&Rules::for_tests(4));
+        held.on_sent(now);
+        held.on_back();
+        held.on_error(now);
+        assert!(held.is_failing() && !held.has_lane(now, true));
+        let until = held.next_timer(now, 50 * MS).unwrap();
+        assert!(held.has_lane(until, false));
+        held.on_success();
+        assert!(!held.is_failing());
+    }
+}

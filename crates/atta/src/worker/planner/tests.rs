@@ -1,0 +1,349 @@
+//! The planner as a whole: what it commands, without a database.
+
+use chrono::DateTime;
+
+use super::super::claim::held::{Settlement, Wanted};
+use super::super::claim::{Claimable, Claimed, Left};
+use super::super::release::Report;
+use super::super::run::{Claim, Finished, Outcome};
+use super::scan::{Kind, LevelKey, Request, Seen};
+use super::*;
+use crate::{Job, Result};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A planner of one task, and what its commands were.
+struct World {
+    planner: Planner,
+    list: Arc<RunList>,
+    now: Instant,
+    claims: Vec<Claimable>,
+    picks: Vec<Wanted>,
+    commits: Vec<(u64, Settlement)>,
+    /// The ids of jobs that are released, and their outcomes.
+    released: Vec<(i64, Outcome)>,
+    searches: Vec<Vec<i64>>,
+    polls: usize,
+    has_left: bool,
+}
+
+impl World {
+    fn new(slots: usize, change: impl FnOnce(&mut Rules)) -> World {
+        let mut rules = Rules::for_tests(slots);
+        change(&mut rules);
+        let (now, list) = (Instant::now(), Arc::new(RunList::new(slots)));
+        let mut planner = Planner::new(now, rules, list.clone(), vec!["t".into()]);
+        planner.observe(Surroundings { may_hold: true, hooks_are_full: false, has_few_queues: true });
+        let mut world = World {
+            planner,
+            list,
+            now,
+            claims: Vec::new(),
+            picks: Vec::new(),
+            commits: Vec::new(),
+            released: Vec::new(),
+            searches: Vec::new(),
+            polls: 0,
+            has_left: false,
+        };
+        world.plan();
+        world
+    }
+
+    fn durable(slots: usize) -> World {
+        World::new(slots, |rules| rules.claims = Claims::Durable)
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.planner.handle(event, self.now);
+        self.plan();
+    }
+
+    fn plan(&mut self) {
+        self.planner.plan(self.now);
+        for command in self.planner.take_commands() {
+            match command {
+                Command::ClaimDurably(wanted) => self.claims.push(wanted),
+                Command::Hold(wanted) => self.picks.push(wanted),
+                Command::CommitBatch { lane, settlement } => self.commits.push((lane, settlement)),
+                Command::Release(entries) => {
+                    let released = entries.into_iter().map(|it| (it.finished.job.id, it.finished.outcome));
+                    self.released.extend(released);
+                }
+                Command::Search { known } => self.searches.push(known.ids),
+                Command::Poll => self.polls += 1,
+                Command::Leave => self.has_left = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets time pass, with all timers.
+    fn advance(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        for _ in 0..10_000 {
+            let timer = self.planner.next_timer(self.now);
+            if timer > end {
+                break;
+            }
+            self.now = timer.max(self.now + Duration::from_micros(1));
+            self.handle(Event::Timer);
+        }
+        self.now = end;
+        self.handle(Event::Timer);
+    }
+
+    /// Answers the next durable claim.
+    fn answer(&mut self, jobs: &[i64]) {
+        let wanted = self.claims.remove(0);
+        let claimed = Claimed {
+            refused: Vec::new(),
+            jobs: jobs.iter().map(|id| Job { locked_at: Some(DateTime::UNIX_EPOCH), ..job(*id) }).collect(),
+            without_room: Vec::new(),
+            unreadable: Vec::new(),
+            asked_at: self.now,
+            took: MS,
+            level: None,
+            has_forbidden: false,
+        };
+        self.handle(Event::Claimed { wanted: Box::new(wanted), claimed: Ok(claimed) });
+    }
+
+    fn fail_claim(&mut self, error: Error) {
+        let wanted = self.claims.remove(0);
+        self.handle(Event::Claimed { wanted: Box::new(wanted), claimed: Err(error) });
+    }
+
+    /// Answers the next pick with these jobs, all of priority 0.
+    fn pick(&mut self, jobs: &[i64]) -> u64 {
+        let Wanted { lane, request, .. } = self.picks.remove(0);
+        let seen = seen(&request, jobs);
+        self.handle(Event::Seen { lane, request, seen });
+        match jobs.is_empty() {
+            true => self.end_batch(lane, Ok(0)),
+            false => {
+                let jobs = jobs.iter().map(|id| Arc::new(job(*id))).collect();
+                self.handle(Event::Picked { lane, jobs, without_room: Vec::new() });
+            }
+        }
+        lane
+    }
+
+    fn end_batch(&mut self, lane: u64, picked: Result<usize>) {
+        self.handle(Event::BatchEnded { lane, picked, left: Left::default() });
+    }
+
+    /// Runs what may start, up to as many jobs as there are slots. Returns the ids.
+    fn start(&mut self) -> Vec<(Arc<Job>, Claim)> {
+        std::iter::from_fn(|| self.list.next()).map(|next| (next.job, next.claim)).collect()
+    }
+
+    fn finish(&mut self, runs: Vec<(Arc<Job>, Claim)>) {
+        let finished = runs.into_iter().map(|(job, claim)| Finished {
+            job,
+            outcome: Outcome::Completed,
+            duration: MS,
+            claim,
+        });
+        self.handle(Event::Finished(finished.collect()));
+    }
+
+    /// All releases are written.
+    fn write(&mut self) {
+        let ids = std::mem::take(&mut self.released).into_iter().map(|(id, _)| id).collect();
+        self.handle(Event::Released(Report { ids, ..Report::default() }));
+    }
+}
+
+fn job(id: i64) -> Job {
+    Job::for_tests((0, DateTime::UNIX_EPOCH, id), "t")
+}
+
+fn seen(request: &Request, jobs: &[i64]) -> Seen {
+    let order = |id: &i64| (0, DateTime::UNIX_EPOCH, *id);
+    let of_level = |level: &super::scan::LevelRequest| match level.key.priority {
+        0 => (jobs.len(), jobs.last().map(order)),
+        _ => (0, None),
+    };
+    let level = LevelKey { kind: Kind::Plain, priority: 0, task_identifier: "t".into() };
+    let found = if request.gaps.is_empty() || request.levels.iter().any(|it| it.key == level) {
+        Vec::new()
+    } else {
+        vec![level]
+    };
+    Seen {
+        levels: request.levels.iter().map(of_level).collect(),
+        first: jobs.first().map(order),
+        found,
+        now: None,
+        took: MS,
+    }
+}
+
+fn ids(runs: &[(Arc<Job>, Claim)]) -> Vec<i64> {
+    runs.iter().map(|(job, _)| job.id).collect()
+}
+
+#[test]
+fn a_worker_asks_for_both_kinds_of_jobs_when_it_starts() {
+    let mut world = World::new(4, |_| {});
+    assert_eq!((world.claims.len(), world.picks.len()), (1, 1));
+    world.answer(&[]);
+    // The first pick finds the level, the second its jobs.
+    world.pick(&[]);
+    assert_eq!(world.picks.len(), 1);
+    world.pick(&[]);
+    assert_eq!((world.claims.len(), world.picks.len(), world.polls), (0, 0, 1), "then it asks when to go on");
+}
+
+#[test]
+fn held_jobs_start_when_both_kinds_of_claims_are_answered_and_are_committed_together() {
+    let mut world = World::new(4, |_| {});
+    world.pick(&[]);
+    let lane = world.pick(&[1, 2]);
+    assert!(world.start().is_empty(), "the durable claim may bring a more urgent job");
+    world.answer(&[]);
+    let runs = world.start();
+    assert_eq!(ids(&runs), [1, 2]);
+    world.finish(runs);
+    let (committed, settlement) = world.commits.remove(0);
+    assert_eq!((committed, settlement.finished.len(), settlement.running.len()), (lane, 2, 0));
+}
+
+#[test]
+fn a_batch_is_committed_when_its_budget_is_over_and_what_runs_becomes_durable() {
+    let mut world = World::new(1, |_| {});
+    world.answer(&[]);
+    world.pick(&[]);
+    world.pick(&[1]);
+    let runs = world.start();
+    assert_eq!(ids(&runs), [1]);
+    world.advance(50 * MS);
+    let (lane, settlement) = world.commits.remove(0);
+    assert_eq!((settlement.finished.len(), settlement.running.len()), (0, 1));
+    world.end_batch(lane, Ok(1));
+    world.finish(runs);
+    assert_eq!(world.released.len(), 1, "it is released as a durable claim");
+}
+
+#[test]
+fn no_more_jobs_are_claimed_than_there_are_slots() {
+    let mut world = World::durable(2);
+    assert_eq!(world.claims[0].count, 2);
+    world.answer(&[1, 2]);
+    let runs = world.start();
+    assert_eq!((ids(&runs), world.claims.len()), (vec![1, 2], 0));
+    world.finish(runs);
+    assert_eq!(world.claims.len(), 1, "slots are free again");
+}
+
+#[test]
+fn jobs_that_may_have_been_claimed_by_a_lost_reply_are_searched_for_before_the_next_claim() {
+    let mut world = World::durable(2);
+    world.answer(&[7]);
+    let runs = world.start();
+    world.handle(Event::Hint);
+    assert_eq!(world.claims.len(), 1);
+    world.fail_claim(Error::lost_reply_for_tests());
+    world.advance(100 * MS);
+    assert_eq!((world.claims.len(), &*world.searches), (0, &[vec![7]][..]), "known jobs are left alone");
+    world.handle(Event::Searched(Ok((1, 0))));
+    world.advance(200 * MS);
+    assert_eq!(world.claims.len(), 1);
+    world.finish(runs);
+    world.answer(&[]);
+    world.write();
+    world.searches.clear();
+    world.advance(31 * Duration::from_secs(1));
+    while !world.claims.is_empty() {
+        world.answer(&[]);
+    }
+    assert_eq!(world.searches.len(), 1, "and once more a threshold later");
+}
+
+#[test]
+fn a_claim_that_takes_long_delays_only_its_own_jobs() {
+    let mut world = World::new(4, |_| {});
+    world.pick(&[]);
+    world.pick(&[1]);
+    assert!(world.start().is_empty());
+    world.advance(Duration::from_secs(1) + MS);
+    // The batch was committed unstarted when its budget was over, and is picked again.
+    let (lane, _) = world.commits.remove(0);
+    world.end_batch(lane, Ok(1));
+    world.pick(&[1]);
+    assert_eq!(ids(&world.start()), [1], "although the durable claim is not answered");
+}
+
+#[test]
+fn a_shutdown_claims_nothing_returns_what_has_not_begun_and_ends_when_all_is_written() {
+    let mut world = World::new(1, |rules| {
+        rules.claims = Claims::Durable;
+        rules.local_queue = Some(super::super::plan::LocalQueueConfig::new(10));
+    });
+    world.answer(&[1, 2, 3]);
+    let first = vec![world.list.next().map(|next| (next.job, next.claim)).expect("a job starts")];
+    world.handle(Event::Shutdown);
+    let returned: Vec<i64> = world.released.iter().map(|(id, _)| *id).collect();
+    assert_eq!(returned, [2, 3]);
+    world.handle(Event::Hint);
+    while !world.claims.is_empty() {
+        world.answer(&[]);
+    }
+    assert!(world.claims.is_empty() && !world.planner.is_done(world.now));
+    world.finish(first);
+    world.write();
+    assert!(world.planner.is_done(world.now));
+    let (ended, is_clear) = world.planner.end(world.now);
+    assert!(ended.is_ok() && is_clear);
+}
+
+#[test]
+fn a_worker_whose_last_outcomes_are_stuck_leaves_after_the_grace_period_and_stays_registered() {
+    let mut world = World::durable(1);
+    world.answer(&[1]);
+    let runs = world.start();
+    world.handle(Event::Shutdown);
+    world.finish(runs);
+    world.handle(Event::Released(Report { stuck: 1, ..Report::default() }));
+    world.advance(4 * Duration::from_secs(1));
+    assert!(!world.has_left, "the grace period is not over");
+    world.advance(3 * Duration::from_secs(1));
+    assert!(world.has_left && world.planner.is_done(world.now));
+    let (_, is_clear) = world.planner.end(world.now);
+    assert!(!is_clear);
+}
+
+#[test]
+fn nothing_is_claimed_while_hooks_are_behind() {
+    let mut world = World::durable(1);
+    world.answer(&[]);
+    world.planner.observe(Surroundings { may_hold: true, hooks_are_full: true, has_few_queues: true });
+    world.handle(Event::Hint);
+    assert!(world.claims.is_empty());
+    world.planner.observe(Surroundings { may_hold: true, hooks_are_full: false, has_few_queues: true });
+    world.handle(Event::Timer);
+    assert_eq!(world.claims.len(), 1);
+}
+
+#[test]
+fn a_run_until_nothing_is_left_asks_once_more_after_it_has_found_jobs() {
+    let mut world = World::new(1, |rules| {
+        (rules.claims, rules.mode) = (Claims::Durable, Mode::UntilEmpty);
+    });
+    world.answer(&[1]);
+    let runs = world.start();
+    world.finish(runs);
+    while !world.claims.is_empty() {
+        world.answer(&[]);
+    }
+    world.write();
+    while !world.claims.is_empty() {
+        world.answer(&[]);
+    }
+    assert!(!world.planner.is_done(world.now));
+    world.plan();
+    assert_eq!(world.claims.len(), 1);
+    world.answer(&[]);
+    assert!(world.planner.is_done(world.now));
+}

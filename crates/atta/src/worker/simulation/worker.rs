@@ -1,0 +1,140 @@
+//! A worker of the simulation: the planner, the list, the releases and the continuity of a real one, without its driver.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::backoff::Backoff;
+use super::super::claim::held::LONGEST_SILENCE;
+use super::super::list::{Next, RunList};
+use super::super::plan::LocalQueueConfig;
+use super::super::planner::{Planner, Rules};
+use super::super::release::Pending;
+use super::super::run::Claim;
+use super::model::Cause;
+use super::setup::{POLL_INTERVAL, Setup, TASKS, THRESHOLD};
+use crate::Job;
+use crate::recovery::Continuity;
+
+/// A job in a slot.
+pub(super) struct Run {
+    pub(super) job: Arc<Job>,
+    pub(super) claim: Claim,
+    pub(super) began: Duration,
+    /// Why the worker no longer has the job.
+    pub(super) lost: Option<Cause>,
+}
+
+/// What the task that polls is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Polling {
+    UnderWay,
+    Resting,
+    /// The number tells whether the timer is still the latest.
+    Waiting(u64),
+}
+
+pub(super) struct Worker {
+    pub(super) planner: Planner,
+    pub(super) list: Arc<RunList>,
+    pub(super) continuity: Continuity,
+    /// It is registered, and its driver runs.
+    pub(super) has_started: bool,
+    pub(super) may_hold: bool,
+    /// Jobs in slots, by the number of the run.
+    pub(super) runs: BTreeMap<u64, Run>,
+    /// The number of the planner's latest timer.
+    pub(super) timer: u64,
+
+    pub(super) pending: Pending,
+    /// When the releases of several jobs that are under way were sent.
+    pub(super) batches: Vec<Instant>,
+    pub(super) apart: usize,
+    pub(super) stuck: usize,
+    pub(super) release_timer: u64,
+
+    pub(super) heartbeat_backoff: Backoff,
+    pub(super) polling: Polling,
+    pub(super) poll_timer: u64,
+    pub(super) is_poll_asked: bool,
+    pub(super) has_polled: bool,
+    pub(super) recovered_at: Option<Duration>,
+
+    /// How many jobs each batch has that is not committed yet.
+    pub(super) picked: BTreeMap<u64, usize>,
+    /// Since when a slot is free.
+    pub(super) idle_since: Duration,
+    /// No job may start any more.
+    pub(super) is_stopping: bool,
+    pub(super) stopped_until: Duration,
+    pub(super) cut_until: Duration,
+    /// When something last went wrong for it, or will have.
+    pub(super) disturbed_at: Duration,
+    /// The same for what did not concern all workers.
+    pub(super) singled_out_at: Duration,
+}
+
+impl Worker {
+    pub(super) fn new(setup: &Setup, since_start: Duration, now: Instant) -> Worker {
+        let list = Arc::new(RunList::new(setup.slots));
+        let tasks = TASKS.map(str::to_owned).to_vec();
+        let mut rules = Rules::for_tests(setup.slots);
+        if !setup.patience.is_zero() {
+            rules.patience = setup.patience;
+        }
+        (rules.recovery_threshold, rules.poll_interval) = (THRESHOLD, POLL_INTERVAL);
+        rules.local_queue = setup.local_queue.map(LocalQueueConfig::new);
+        Worker {
+            planner: Planner::new(now, rules, list.clone(), tasks),
+            list,
+            continuity: Continuity::new(THRESHOLD, now),
+            has_started: false,
+            may_hold: false,
+            runs: BTreeMap::new(),
+            timer: 0,
+            pending: Pending::default(),
+            batches: Vec::new(),
+            apart: 0,
+            stuck: 0,
+            release_timer: 0,
+            heartbeat_backoff: Backoff::default(),
+            polling: Polling::UnderWay,
+            poll_timer: 0,
+            is_poll_asked: false,
+            has_polled: false,
+            recovered_at: None,
+            picked: BTreeMap::new(),
+            idle_since: since_start,
+            is_stopping: false,
+            stopped_until: Duration::ZERO,
+            cut_until: Duration::ZERO,
+            disturbed_at: since_start,
+            singled_out_at: since_start,
+        }
+    }
+
+    /// When the oldest release of several jobs was sent that is under way.
+    pub(super) fn under_way(&self) -> Option<Instant> {
+        self.batches.iter().min().copied()
+    }
+
+    /// Whether a slot must not begin this job: see `slots.rs`.
+    pub(super) fn is_too_late(&self, next: &Next, now: Instant) -> bool {
+        self.is_stopping
+            || match next.claim {
+                Claim::Durable => self.continuity.may_have_lost(next.claimed_at, now),
+                Claim::Held(_) => now.saturating_duration_since(next.claimed_at) > LONGEST_SILENCE,
+            }
+    }
+
+    /// Something goes wrong for this worker until then.
+    pub(super) fn disturb(&mut self, until: Duration) {
+        self.disturbed_at = self.disturbed_at.max(until);
+    }
+
+    /// The same, but not for all workers.
+    pub(super) fn single_out(&mut self, until: Duration) {
+        self.disturb(until);
+        self.singled_out_at = self.singled_out_at.max(until);
+    }
+}
