@@ -1,6 +1,7 @@
 -- What a worker reads at each poll: whether other workers must be recovered, how many died recently, whether the
--- functions that add jobs are ours, whether at most a hundred queues have jobs, and in how many seconds each of the next
--- jobs that it could run is due (negative if a job is due; empty if there is none).
+-- functions that add jobs are ours, whether the table of jobs has triggers or rules (a foreign key that references it has
+-- triggers too), whether at most a hundred queues have jobs, and in how many seconds each of the next jobs that it could
+-- run is due (negative if a job is due; empty if there is none).
 -- $1 the task identifiers, $2 forbidden flags, $3 the time, or null for the database's, $4 the worker, $5 for how many
 -- seconds its heartbeats have been continuous, $6 its own threshold in seconds, $7 whether to search for jobs. Locks
 -- nothing.
@@ -276,6 +277,21 @@ select
       and function.proname in ('add_job', 'add_jobs')
       and position('atta functions, revision' in function.prosrc) > 0
   ) as functions_are_ours,
+  exists (
+    select
+    from pg_catalog.pg_class as class
+    join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace
+    where namespace.nspname = {schema_text}
+      and class.relname = '_private_jobs'
+      and (
+        class.relhasrules
+        or exists (
+          select
+          from pg_catalog.pg_trigger as trigger
+          where trigger.tgrelid = class.oid and trigger.tgenabled <> 'D'
+        )
+      )
+  ) as jobs_have_triggers,
   (
     select pg_catalog.count(near.queue_id) <= 100
     from near

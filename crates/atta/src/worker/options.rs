@@ -1,26 +1,29 @@
 //! The options of a worker. [`WorkerOptions::init`] checks all of them and reports all mistakes in one error.
 
 mod check;
+mod claims;
+mod cron;
 mod init;
 
-use std::path::Path;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
 
 use super::flags::ForbiddenFlags;
 use super::pause::PausedTasks;
-use super::plan::{LocalQueueConfig, Plan};
+use super::plan::Plan;
 use super::run::Tasks;
 use crate::context::Extensions;
-use crate::cron::{Cron, CronItems};
+use crate::cron::Cron;
 use crate::db::{ConnectionSettings, connection};
 use crate::event::{EventSender, HookList, Hooks, WorkerEvents};
 use crate::migrate::Breaking;
 use crate::task::IntoTaskHandlerResult;
 use crate::testing::Clock;
-use crate::{BatchTaskHandler, Error, Result, Schema, TaskHandler, WorkerContext};
+use crate::{BatchTaskHandler, Result, Schema, TaskHandler, WorkerContext};
 
+pub use claims::Claims;
+pub use cron::IntoCron;
 pub(super) use init::Patience;
 
 /// How a worker is set up.
@@ -211,27 +214,6 @@ impl WorkerOptions {
         self.events.subscribe()
     }
 
-    /// Adds recurring jobs: typed items, or the text of a crontab. A text may contain mistakes, so this returns a
-    /// `Result` for it.
-    pub fn with_cron<C: IntoCron>(self, cron: C) -> C::Output {
-        cron.add_to(self)
-    }
-
-    /// Adds recurring jobs, as [`WorkerOptions::with_cron`] does with a `Vec`.
-    pub fn with_crons(self, items: impl IntoIterator<Item = Cron>) -> WorkerOptions {
-        self.with_cron(items.into_iter().collect::<Vec<_>>())
-    }
-
-    /// Adds the recurring jobs of a crontab file, which must exist. The file is read once, in this call.
-    pub fn crontab_file(self, path: impl AsRef<Path>) -> Result<WorkerOptions> {
-        let path = path.as_ref();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Error::config(format!("can't read the crontab {}: {error}", path.display())))?;
-        let items = crate::cron::parse_crontab(&text)
-            .map_err(|errors| Error::config(format!("invalid crontab {}\n{errors}", path.display())))?;
-        Ok(self.with_crons(items))
-    }
-
     /// Uses this machine's clock instead of the database's for jobs. Cron always follows the database's clock. Default:
     /// false.
     pub fn use_local_time(mut self, use_local_time: bool) -> WorkerOptions {
@@ -301,53 +283,6 @@ impl WorkerOptions {
         self
     }
 
-    /// How the worker claims jobs. Default: [`Claims::Held`].
-    pub fn claims(mut self, claims: Claims) -> WorkerOptions {
-        self.plan.claims = claims;
-        self
-    }
-
-    /// How long claimed jobs wait for a statement that may bring a more urgent job. Default: 1 s. Hidden: tests of the order
-    /// set it, so that a machine on which statements take seconds does not fail them.
-    #[doc(hidden)]
-    pub fn order_patience(mut self, patience: Duration) -> WorkerOptions {
-        self.plan.order_patience = patience;
-        self
-    }
-
-    /// The longest time that a held claim stays held. From 1 ms to 1 s; default: 50 ms. If a job runs longer, its claim
-    /// is promoted to a durable one.
-    pub fn hold_budget(mut self, budget: Duration) -> WorkerOptions {
-        self.plan.hold_budget = budget;
-        self
-    }
-
-    /// How many bytes of payloads the worker may have claimed for jobs that are not running yet. Default: 16 MB. A
-    /// larger job is claimed alone. At least 1. The payloads of running jobs, one per slot, are not included.
-    pub fn max_claim_bytes(mut self, bytes: usize) -> WorkerOptions {
-        self.plan.claim_bytes = bytes;
-        self
-    }
-
-    /// Claims more jobs than there are free slots. Default: none. If the worker dies, that counts as a crash of each of
-    /// these jobs.
-    pub fn local_queue(mut self, config: LocalQueueConfig) -> WorkerOptions {
-        self.plan.local_queue = Some(config);
-        self
-    }
-
-    /// How long the outcome of a completed job may wait to be written together with others. Default: 0.
-    pub fn complete_job_batch_delay(mut self, delay: Duration) -> WorkerOptions {
-        self.plan.complete_job_batch_delay = delay;
-        self
-    }
-
-    /// How long the outcome of a failed job may wait to be written together with others. Default: 0.
-    pub fn fail_job_batch_delay(mut self, delay: Duration) -> WorkerOptions {
-        self.plan.fail_job_batch_delay = delay;
-        self
-    }
-
     /// Whether the start waits for a database that does not answer. If false, this is an error. Default: true.
     pub fn wait_for_database(mut self, waits: bool) -> WorkerOptions {
         self.waits_for_database = waits;
@@ -387,66 +322,5 @@ impl WorkerOptions {
     /// The set of paused tasks: see [`WorkerOptions::paused_tasks`].
     pub fn shared_paused_tasks(&self) -> PausedTasks {
         self.paused_tasks.clone()
-    }
-}
-
-/// How a worker claims jobs, so that no other worker runs them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Claims {
-    /// By a row lock, in a transaction that lasts at most for the hold budget. The claim is written into the row only
-    /// if the job takes longer. This is several times faster. Jobs in a queue, and jobs of slow tasks, are still
-    /// claimed durably.
-    #[default]
-    Held,
-    /// Always by writing the worker's id and the time into the row.
-    Durable,
-}
-
-/// The types that [`WorkerOptions::with_cron`] accepts: typed items, for which it returns the options, and text, for
-/// which it returns a `Result`.
-pub trait IntoCron {
-    /// `WorkerOptions`, or a `Result` with them.
-    type Output;
-
-    /// Adds the items to the options.
-    fn add_to(self, options: WorkerOptions) -> Self::Output;
-}
-
-impl IntoCron for Cron {
-    type Output = WorkerOptions;
-
-    fn add_to(self, mut options: WorkerOptions) -> WorkerOptions {
-        options.cron.push(self);
-        options
-    }
-}
-
-impl IntoCron for Vec<Cron> {
-    type Output = WorkerOptions;
-
-    fn add_to(self, mut options: WorkerOptions) -> WorkerOptions {
-        options.cron.extend(self);
-        options
-    }
-}
-
-/// A list that the application may change while the worker runs.
-impl IntoCron for CronItems {
-    type Output = WorkerOptions;
-
-    fn add_to(self, mut options: WorkerOptions) -> WorkerOptions {
-        options.plan.cron = self;
-        options.plan.cron_may_grow = true;
-        options
-    }
-}
-
-impl IntoCron for &str {
-    type Output = Result<WorkerOptions>;
-
-    fn add_to(self, mut options: WorkerOptions) -> Result<WorkerOptions> {
-        options.cron.extend(crate::cron::parse_crontab(self)?);
-        Ok(options)
     }
 }

@@ -70,7 +70,8 @@ const TO_COME_FREE: Duration = Duration::from_secs(1);
 /// What other parts of the worker have found out, as it is now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
-    /// Whether the last poll allows held claims: the functions are ours, and the fleet is not under suspicion.
+    /// Whether the last poll allows held claims: the functions are ours, the table of jobs has no triggers, and the fleet is
+    /// not under suspicion.
     pub(crate) may_hold: bool,
     /// Whether too many outcomes wait for their hooks.
     pub(crate) hooks_are_full: bool,
@@ -267,7 +268,7 @@ impl Planner {
 
     /// Whether jobs are held at all, now.
     fn holds(&self) -> bool {
-        self.rules.claims == Claims::Held && self.surroundings.may_hold
+        self.rules.claims == Claims::Held && self.surroundings.may_hold && !self.held.is_refused()
     }
 
     fn on_announced(&mut self, now: Instant, count: usize) {
@@ -317,6 +318,7 @@ impl Planner {
             self.held.scan.settle_announced(false);
         }
         self.durable.on_timer(now);
+        self.held.on_timer(now);
         if self.refused.take_due(now) {
             self.durable.hint();
         }

@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     /// The application's runtime, on which its code runs.
     pub(crate) app_runtime: Handle,
     /// Whether jobs may be held. Not after several workers have died recently, since one of the jobs may be the cause,
-    /// and not while the schema has another tool's functions.
+    /// not while the schema has another tool's functions, and not while triggers may refuse to change a job.
     pub(crate) may_hold: AtomicBool,
     /// Whether the schema had our functions at the last poll. Their notifications name the schema.
     pub(crate) functions_are_ours: AtomicBool,

@@ -104,11 +104,27 @@ pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: 
 fn decide_claims(shared: &Shared, polled: &Polled) {
     shared.functions_are_ours.store(polled.functions_are_ours, Ordering::Relaxed);
     shared.has_few_queues.store(polled.has_few_queues, Ordering::Relaxed);
-    let may_hold = polled.functions_are_ours && polled.recent_deaths < SUSPICIOUS_DEATHS;
-    if shared.may_hold.swap(may_hold, Ordering::Relaxed) && !may_hold {
-        let (deaths, ours) = (polled.recent_deaths, polled.functions_are_ours);
-        tracing::warn!(deaths, functions_are_ours = ours, "using only durable claims for now");
+    let reason = why_not_held(polled);
+    let may_hold = reason.is_none();
+    let was_held = shared.may_hold.swap(may_hold, Ordering::Relaxed);
+    if let Some(reason) = reason.filter(|_| was_held) {
+        let worker = &*shared.worker_id;
+        tracing::warn!(worker, deaths = polled.recent_deaths, "using only durable claims for now: {reason}");
     }
+}
+
+/// Why no jobs may be held. None: they may.
+fn why_not_held(polled: &Polled) -> Option<&'static str> {
+    if polled.recent_deaths >= SUSPICIOUS_DEATHS {
+        return Some("several workers died recently, and one of the jobs may be the cause");
+    }
+    if !polled.functions_are_ours {
+        return Some("the functions that add jobs were replaced by another tool");
+    }
+    // If the database refused one change, the whole batch would be rolled back, and its jobs would run again.
+    polled
+        .jobs_have_triggers
+        .then_some("the table of jobs has triggers, rules or foreign keys of the application")
 }
 
 /// Whether there is no job that could be run, now or later. Uses the pool that ran the migration, since it is already

@@ -9,6 +9,10 @@
 //! If the connection is lost, so are the row locks. Then the lane claims the jobs that nobody has changed since
 //! durably, on another connection, and releases them as durable claims. So a job runs a second time only if its
 //! connection was lost while it was held and another worker claimed it first.
+//!
+//! A settlement that the database refuses has the same effect as a lost connection: the rollback frees all jobs of the
+//! batch. So nothing is held while triggers or foreign keys could refuse a change (`jobs_have_triggers` of the poll), and
+//! nothing for a while after a refusal (`HeldClaims::on_refused`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +20,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{join, join3};
 use tokio::sync::oneshot;
 
+use super::one_by_one::is_refusal;
 use super::promote::Unsettled;
 use super::unreadable::fail_unreadable_jobs;
 use super::{Left, News, Shared, Times};
@@ -108,7 +113,9 @@ async fn pick_and_commit(
             tracing::warn!(%error, "could not commit a batch of held jobs; claiming them again");
             client.discard();
             shared.on_error(&error);
-            left.unsettled = Some(Unsettled::new(settlement, may_be_committed));
+            let mut unsettled = Unsettled::new(settlement, may_be_committed);
+            unsettled.refusal = is_refusal(&error).then_some(error);
+            left.unsettled = Some(unsettled);
         }
     }
     Ok(count)

@@ -1,5 +1,5 @@
-//! Promotion after the connection of held jobs was lost: jobs that nobody has changed since are claimed durably, and
-//! released as durable claims.
+//! Promotion after the connection of held jobs was lost, or after the database refused to commit their batch: jobs that
+//! nobody has changed since are claimed durably, and released as durable claims.
 //!
 //! This does not count as a lane. It may take long: until the database is reachable again, and until other transactions
 //! have unlocked the rows.
@@ -16,7 +16,7 @@ use crate::worker::planner::Event;
 use crate::worker::queries::{self, Promoted};
 use crate::worker::release;
 use crate::worker::run::{Finished, Outcome};
-use crate::{Job, Result};
+use crate::{Error, Job, Result};
 
 /// Held jobs whose settlement failed, or may have failed.
 pub(crate) struct Unsettled {
@@ -25,6 +25,8 @@ pub(crate) struct Unsettled {
     /// The reply to the commit was lost.
     may_be_committed: bool,
     pub(crate) backoff: Backoff,
+    /// The database refused the commit of the batch, or a promotion, with this error.
+    pub(crate) refusal: Option<Error>,
 }
 
 impl Unsettled {
@@ -32,7 +34,7 @@ impl Unsettled {
         let Settlement { mut finished, running, .. } = settlement;
         // These jobs became free when the transaction ended.
         finished.retain(|one| !matches!(one.outcome, Outcome::Interrupted | Outcome::NotStarted));
-        Unsettled { finished, running, may_be_committed, backoff: Backoff::default() }
+        Unsettled { finished, running, may_be_committed, backoff: Backoff::default(), refusal: None }
     }
 
     pub(crate) fn jobs(&self) -> Vec<Arc<Job>> {
@@ -52,8 +54,11 @@ pub(crate) async fn promote(shared: Arc<Shared>, lane: u64, mut unsettled: Unset
             }
         }
         match claim_untouched(&shared, &jobs).await {
-            Ok(promoted) => {
-                let Split { left, others } = split(unsettled, promoted);
+            Ok((promoted, refusal)) => {
+                let Split { mut left, others } = split(unsettled, promoted);
+                if let Some(unsettled) = &mut left.unsettled {
+                    unsettled.refusal = refusal;
+                }
                 release::report_outcomes(&shared, others, left.is_unknown);
                 return Event::Promoted { lane, left };
             }
@@ -94,9 +99,11 @@ pub(crate) fn split(mut unsettled: Unsettled, promoted: Promoted) -> Split {
 }
 
 /// Claims these jobs again. If the database refuses that, for example because a trigger raises an error for one of them,
-/// each half is tried apart, and so on. A job that is refused alone counts as blocked: it is tried again later.
-async fn claim_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Promoted> {
+/// each half is tried apart, and so on. A job that is refused alone counts as blocked: it is tried again later. The last
+/// such error is returned too.
+async fn claim_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<(Promoted, Option<Error>)> {
     let mut promoted = Promoted { ours: Times::new(), blocked: HashSet::new() };
+    let mut refusal = None;
     let mut parts = vec![jobs];
     while let Some(part) = parts.pop() {
         match claim_part(shared, part).await {
@@ -110,12 +117,13 @@ async fn claim_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Promoted>
                     let (worker, job) = (&*shared.worker_id, job.id);
                     tracing::debug!(worker, job, %error, "the database refuses to claim a held job durably");
                     promoted.blocked.insert(job);
+                    refusal = Some(error);
                 }
                 _ => parts.extend(<[_; 2]>::from(part.split_at(part.len() / 2))),
             },
         }
     }
-    Ok(promoted)
+    Ok((promoted, refusal))
 }
 
 async fn claim_part(shared: &Shared, jobs: &[Arc<Job>]) -> Result<Promoted> {

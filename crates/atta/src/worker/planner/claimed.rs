@@ -218,7 +218,7 @@ impl Planner {
     pub(super) fn on_batch_ended(&mut self, now: Instant, lane: u64, picked: Result<usize>, left: Left) {
         self.lanes -= 1;
         self.held.on_back();
-        self.on_left(now, lane, left);
+        self.on_left(now, lane, left, false);
         self.held.scan.on_delivered(lane);
         if let Some(order) = self.held.scan.end_letting_go(now, lane) {
             // The jobs that are free now are claimed durably from now on.
@@ -243,13 +243,14 @@ impl Planner {
 
     pub(super) fn on_promoted(&mut self, now: Instant, lane: u64, left: Left) {
         self.lanes -= 1;
-        self.held.end_promoting();
+        self.held.end_promoting(lane);
         self.durable.note_taken_over(now, left.locked_at.keys().copied());
-        self.on_left(now, lane, left);
+        self.on_left(now, lane, left, true);
     }
 
-    /// A batch is committed, or some of it is left to be claimed again. Until nothing is left, the batch is known.
-    fn on_left(&mut self, now: Instant, lane: u64, left: Left) {
+    /// A batch is committed, or some of it is left to be claimed again. Until nothing is left, the batch is known. If
+    /// `was_promoted`, the database did not let the rest be claimed.
+    fn on_left(&mut self, now: Instant, lane: u64, left: Left, was_promoted: bool) {
         for finished in left.finished {
             let locked_at = left.locked_at.get(&finished.job.id).copied();
             self.release(now, finished, locked_at, left.is_unknown);
@@ -261,15 +262,33 @@ impl Planner {
                 self.release(now, Finished { job, outcome, duration, claim }, Some(locked_at), false);
             }
         }
-        self.jobs.note_times(left.locked_at);
-        if let Some(unsettled) = left.unsettled {
-            self.held.begin_promoting();
+        if let Some(mut unsettled) = left.unsettled {
+            let ended = self.held.batches.settle_some(lane, |id| left.locked_at.contains_key(&id));
+            self.jobs.note_times(left.locked_at);
+            ended.into_iter().for_each(|finished| self.on_durable_finished(now, finished));
+            self.held.begin_promoting(lane, was_promoted);
             self.lanes += 1;
+            if let Some(refusal) = unsettled.refusal.take() {
+                self.on_refused(now, refusal);
+            }
             self.commands.push(Command::Promote { lane, unsettled });
             return;
         }
+        self.jobs.note_times(left.locked_at);
         for finished in self.held.batches.end_settling(lane) {
             self.on_durable_finished(now, finished);
+        }
+    }
+
+    /// The database refused to commit a batch, or to claim its jobs again.
+    fn on_refused(&mut self, now: Instant, error: Error) {
+        if self.held.on_refused(now) {
+            let worker = &*self.rules.worker;
+            tracing::error!(worker, %error, "the database refused to change held jobs; using only durable claims for a while");
+        }
+        let is_all = self.only_waits_for_promotions() && self.unreleased.is_empty() && !self.has_more();
+        if self.rules.mode == Mode::UntilEmpty && is_all && !self.shutdown.has_begun() {
+            self.fail(error);
         }
     }
 

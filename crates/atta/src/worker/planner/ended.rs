@@ -179,16 +179,23 @@ impl Planner {
     /// Whether the worker ends, and only jobs are left that can't be released: others keep their rows locked, or the database
     /// refuses their outcomes.
     pub(super) fn is_stuck(&self) -> bool {
-        let is_idle = self.jobs.is_empty() && self.lanes == self.held.promoting();
-        self.shutdown.has_begun() && is_idle && self.unreleased.is_stuck()
+        let is_left = self.unreleased.is_stuck() || (self.unreleased.is_empty() && self.held.promoting() > 0);
+        self.shutdown.has_begun() && is_left && self.only_waits_for_promotions()
+    }
+
+    /// Whether no job runs, and no statement is under way except those that claim jobs again which the database does not let
+    /// be claimed.
+    pub(super) fn only_waits_for_promotions(&self) -> bool {
+        let has_lanes = self.lanes > self.held.promoting();
+        self.in_slots() == 0 && !has_lanes && self.held.are_promotions_blocked()
     }
 
     /// Ends with locks that are left to the recovery.
     pub(super) fn leave(&mut self) {
         tracing::error!(
             worker = &*self.rules.worker,
-            "some jobs could not be released in time: the database does not answer, or another transaction has locked \
-             them; other workers will recover them"
+            "some jobs could not be released in time: the database does not answer, or refuses it, or another transaction \
+             has locked them; other workers will recover them"
         );
         self.shutdown.leave();
         // A statement may wait for another transaction for ever. Its lane ends when that does.

@@ -1,6 +1,7 @@
 //! Pacing of held claims: where picks begin ([`Scan`]), how large they are ([`Size`]), and the batches that are held
 //! ([`Batches`]).
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::super::backoff::Backoff;
@@ -21,6 +22,9 @@ pub(crate) const SLOW_LANES: usize = 3;
 /// A commit of a batch that takes longer than this counts as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
+/// How long nothing is held after the database has refused to commit a batch: the refusal has freed all of its jobs.
+const REFUSED: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(super) struct HeldClaims {
     pub(super) scan: Scan,
@@ -30,8 +34,10 @@ pub(super) struct HeldClaims {
     errors: Backoff,
     /// Lanes that pick, hold or commit.
     away: usize,
-    /// Batches that are claimed again, since their connections were lost.
-    promoting: usize,
+    /// Batches that are claimed again, by their lanes, and whether the database has answered that it does not let them be.
+    promoting: HashMap<u64, bool>,
+    /// Nothing is held until then, because the database refused to commit a batch.
+    refused_until: Option<Instant>,
     /// When the pick was sent that is not answered yet.
     pick_sent_at: Option<Instant>,
     last_lane: u64,
@@ -47,7 +53,8 @@ impl HeldClaims {
             pauses: Pauses::default(),
             errors: Backoff::default(),
             away: 0,
-            promoting: 0,
+            promoting: HashMap::new(),
+            refused_until: None,
             pick_sent_at: None,
             last_lane: 0,
         }
@@ -58,7 +65,13 @@ impl HeldClaims {
     }
 
     pub(super) fn promoting(&self) -> usize {
-        self.promoting
+        self.promoting.len()
+    }
+
+    /// Whether all batches that are claimed again wait because of their own rows: others keep them locked, or the database
+    /// refuses the claim.
+    pub(super) fn are_promotions_blocked(&self) -> bool {
+        self.promoting.values().all(|is_blocked| *is_blocked)
     }
 
     pub(super) fn pick_sent_at(&self) -> Option<Instant> {
@@ -83,7 +96,7 @@ impl HeldClaims {
     fn slow_lanes(&self, now: Instant) -> usize {
         let slow = self.batches.settling_since().filter(|since| *since + SLOW <= now).count();
         // Batches that are claimed again have no lane.
-        slow.saturating_sub(self.promoting).min(SLOW_LANES)
+        slow.saturating_sub(self.promoting.len()).min(SLOW_LANES)
     }
 
     /// A pick is sent. Returns the number of its lane.
@@ -114,12 +127,26 @@ impl HeldClaims {
         self.pauses.begin(Why::Errors, now + self.errors.next());
     }
 
-    pub(super) fn begin_promoting(&mut self) {
-        self.promoting += 1;
+    pub(super) fn begin_promoting(&mut self, lane: u64, is_blocked: bool) {
+        self.promoting.insert(lane, is_blocked);
     }
 
-    pub(super) fn end_promoting(&mut self) {
-        self.promoting -= 1;
+    pub(super) fn end_promoting(&mut self, lane: u64) {
+        self.promoting.remove(&lane);
+    }
+
+    /// The database refused to commit a batch, or to claim its jobs again. Returns whether this is new.
+    pub(super) fn on_refused(&mut self, now: Instant) -> bool {
+        self.refused_until.replace(now + REFUSED).is_none()
+    }
+
+    /// Whether the database refused to commit a batch recently.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused_until.is_some()
+    }
+
+    pub(super) fn on_timer(&mut self, now: Instant) {
+        self.refused_until = self.refused_until.filter(|until| *until > now);
     }
 
     pub(super) fn next_timer(&self, now: Instant, hold_budget: Duration) -> Option<Instant> {
@@ -127,6 +154,7 @@ impl HeldClaims {
             self.pauses.until(now),
             self.batches.settling_since().map(|since| since + SLOW).filter(|time| *time > now).min(),
             self.batches.oldest().map(|began| began + hold_budget),
+            self.refused_until,
         ];
         times.into_iter().flatten().min()
     }
@@ -167,8 +195,24 @@ mod tests {
         assert!(held.batches.begin_settling(now, 1, &[]).is_some());
         assert_eq!(held.next_timer(now, 50 * MS), Some(now + 50 * MS), "the budget of the other batches");
         assert!(!held.has_lane(now, false) && held.has_lane(now + SLOW, false));
-        held.begin_promoting();
+        held.begin_promoting(1, false);
         assert!(!held.has_lane(now + SLOW, false), "a batch that is claimed again has no lane");
+        assert!(!held.are_promotions_blocked());
+        held.end_promoting(1);
+        assert!(held.promoting() == 0 && held.are_promotions_blocked());
+    }
+
+    #[test]
+    fn nothing_is_held_for_a_while_after_a_refusal() {
+        let now = Instant::now();
+        let mut held = HeldClaims::new(&Rules::for_tests(4));
+        assert!(!held.is_refused());
+        assert!(held.on_refused(now) && !held.on_refused(now + SLOW), "only the first is new");
+        assert_eq!(held.next_timer(now, 50 * MS), Some(now + SLOW + REFUSED));
+        held.on_timer(now + REFUSED);
+        assert!(held.is_refused(), "the second refusal was later");
+        held.on_timer(now + SLOW + REFUSED);
+        assert!(!held.is_refused() && held.on_refused(now + SLOW + REFUSED));
     }
 
     #[test]

@@ -233,7 +233,7 @@ impl Planner {
     }
 
     /// Jobs that have ended and wait for the commit of their batch have no slot.
-    fn in_slots(&self) -> usize {
+    pub(super) fn in_slots(&self) -> usize {
         self.jobs.len().saturating_sub(self.held.batches.ended_while_settling())
     }
 

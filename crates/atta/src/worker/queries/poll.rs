@@ -15,6 +15,9 @@ pub(crate) struct Polled {
     pub(crate) others_are_dead: bool,
     pub(crate) recent_deaths: i64,
     pub(crate) functions_are_ours: bool,
+    /// The table of jobs has triggers or rules, or is referenced by a foreign key. So the database may refuse to change
+    /// some of its rows.
+    pub(crate) jobs_have_triggers: bool,
     /// At most a hundred queues have jobs.
     pub(crate) has_few_queues: bool,
     /// Seconds from now; negative if a job is due.
@@ -53,6 +56,7 @@ pub(crate) async fn poll(
         others_are_dead: row.get("others_are_dead"),
         recent_deaths: row.get("recent_deaths"),
         functions_are_ours: row.get("functions_are_ours"),
+        jobs_have_triggers: row.get("jobs_have_triggers"),
         has_few_queues: row.get("has_few_queues"),
         next_due: row.get("next_due"),
     })

@@ -1,11 +1,12 @@
-//! Claims that the database refuses because of one job or queue: a trigger of the application raises an error, or takes
-//! very long. Only that job waits.
+//! Claims and releases that the database refuses because of one job or queue: a trigger of the application raises an
+//! error, or takes very long, or a constraint is violated. Only that job waits, and no job runs twice.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atta::{Claims, LocalQueueConfig, WorkerContext, WorkerUtils};
+use atta::{Claims, LocalQueueConfig, WorkerContext, WorkerOptions, WorkerUtils};
 use testkit::{Database, wait_for};
 use tokio_postgres::Client;
 
@@ -27,6 +28,17 @@ async fn refuse_jobs(client: &Client, action: &str) {
 
 async fn drop_trigger(client: &Client) {
     client.batch_execute("drop function public.refuse() cascade").await.unwrap();
+}
+
+/// A constraint that refuses durable claims of jobs with the payload `is_bad`. The worker learns of it only by the error.
+async fn refuse_by_constraint(client: &Client) {
+    let sql = "alter table graphile_worker._private_jobs add constraint refuse
+        check (locked_at is null or payload->>'is_bad' is null) not valid";
+    client.batch_execute(sql).await.unwrap();
+}
+
+async fn drop_constraint(client: &Client) {
+    client.batch_execute("alter table graphile_worker._private_jobs drop constraint refuse").await.unwrap();
 }
 
 /// How many jobs are left.
@@ -109,7 +121,7 @@ async fn a_refused_job_keeps_its_queue_in_order() {
 async fn a_held_job_that_can_not_be_promoted_delays_no_other_of_its_batch() {
     let db = Database::migrated().await;
     let client = db.client().await;
-    refuse_jobs(&client, RAISE).await;
+    refuse_by_constraint(&client).await;
     add(&client, "", "").await;
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = runs.clone();
@@ -120,7 +132,7 @@ async fn a_held_job_that_can_not_be_promoted_delays_no_other_of_its_batch() {
     });
     let worker = Running::start(options).await;
     wait_until_left(&client, 1).await;
-    drop_trigger(&client).await;
+    drop_constraint(&client).await;
     wait_until_left(&client, 0).await;
     worker.stop().await.unwrap();
     assert_eq!(runs.load(Ordering::Relaxed), 31, "each job runs once");
@@ -138,4 +150,117 @@ async fn a_single_run_reports_a_job_that_it_can_not_claim() {
     let error = options.init().await.unwrap().run_once().await.unwrap_err();
     assert!(error.to_string().contains("not this one"), "{error}");
     assert_eq!(WorkerUtils::connect(&db.url()).unwrap().count_jobs().await.unwrap().total(), 1);
+}
+
+/// A worker with four slots whose jobs `work` are counted by their ids, and take the time that their payload says.
+fn counting(db: &Database, runs: &Arc<Mutex<HashMap<i64, usize>>>) -> WorkerOptions {
+    let runs = runs.clone();
+    options(db).claims(Claims::Held).define_raw_job("work", move |context: WorkerContext| {
+        *runs.lock().unwrap().entry(context.job().id()).or_default() += 1;
+        let payload: serde_json::Value = serde_json::from_str(context.job().payload_json()).unwrap();
+        let duration = Duration::from_millis(payload["ms"].as_u64().unwrap_or_default());
+        async move { tokio::time::sleep(duration).await }
+    })
+}
+
+/// A foreign key of the application refuses the deletion of one job. If that rolled back a batch of held jobs, the others
+/// would be free for a moment, and another worker would run them a second time.
+#[tokio::test]
+async fn a_completion_that_a_foreign_key_refuses_makes_no_job_run_twice() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let sql = "create table public.kept (job bigint references graphile_worker._private_jobs (id))";
+    client.batch_execute(sql).await.unwrap();
+    let runs = Arc::new(Mutex::new(HashMap::new()));
+    let workers = [Running::start(counting(&db, &runs)).await, Running::start(counting(&db, &runs)).await];
+    for _ in 0..40 {
+        let sql = "begin;
+            select graphile_worker.add_job('work', '{\"ms\": 2}') from generate_series(1, 12);
+            insert into public.kept select max(id) from graphile_worker._private_jobs;
+            commit";
+        client.batch_execute(sql).await.unwrap();
+        wait_for("the jobs to run", || async { (left(&client).await <= 40).then_some(()) }).await;
+    }
+    wait_until_left(&client, 40).await;
+    client.batch_execute("delete from public.kept").await.unwrap();
+    wait_until_left(&client, 0).await;
+    for worker in workers {
+        worker.stop().await.unwrap();
+    }
+    let runs = runs.lock().unwrap();
+    let twice: Vec<_> = runs.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(runs.len() == 40 * 12 && twice.is_empty(), "{} jobs, {twice:?}", runs.len());
+}
+
+/// A job of the same batch, which runs for as long and may be promoted, is completed while the other is refused.
+#[tokio::test]
+async fn a_promoted_job_is_released_while_another_of_its_batch_is_refused() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    refuse_by_constraint(&client).await;
+    let runs = Arc::new(Mutex::new(HashMap::new()));
+    let worker = Running::start(counting(&db, &runs)).await;
+    // Now its first pick is over, and the next one brings all of these jobs.
+    client.batch_execute("select graphile_worker.add_job('work')").await.unwrap();
+    wait_until_left(&client, 0).await;
+    let sql = "begin;
+        select graphile_worker.add_job('work', '{\"ms\": 300, \"is_bad\": true}');
+        select graphile_worker.add_job('work', '{\"ms\": 300}') from generate_series(1, 3);
+        commit";
+    client.batch_execute(sql).await.unwrap();
+    wait_until_left(&client, 1).await;
+    drop_constraint(&client).await;
+    wait_until_left(&client, 0).await;
+    worker.stop().await.unwrap();
+    assert_eq!(*runs.lock().unwrap().values().max().unwrap(), 1);
+}
+
+/// A run until no job is left ends with the database's error, whichever way the database refuses a promotion.
+#[tokio::test]
+async fn a_single_run_ends_if_a_promotion_is_refused() {
+    for is_trigger in [true, false] {
+        let db = Database::migrated().await;
+        let client = db.client().await;
+        match is_trigger {
+            true => refuse_jobs(&client, RAISE).await,
+            false => refuse_by_constraint(&client).await,
+        }
+        let sql = "select graphile_worker.add_job('work', '{\"ms\": 300, \"is_bad\": true}');
+            select graphile_worker.add_job('work') from generate_series(1, 30)";
+        client.batch_execute(sql).await.unwrap();
+        let runs = Arc::new(Mutex::new(HashMap::new()));
+        let worker =
+            counting(&db, &runs).shutdown_grace_period(Duration::from_millis(100)).init().await.unwrap();
+        let error =
+            tokio::time::timeout(testkit::DEADLINE, worker.run_once()).await.expect("it ends").unwrap_err();
+        let expected = if is_trigger { "not this one" } else { "check constraint" };
+        assert!(error.to_string().contains(expected), "{error}");
+        assert_eq!(left(&client).await, 1);
+    }
+}
+
+/// The pauses between the attempts to release a job have become long. A shutdown does not wait for their end: the database
+/// may accept the release by now.
+#[tokio::test]
+async fn a_shutdown_tries_refused_releases_at_once() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let sql = "create sequence public.attempts;
+        create function public.refuse() returns trigger language plpgsql as $$
+        begin perform nextval('public.attempts'); raise exception 'not this one'; end $$;
+        create trigger refuse before delete on graphile_worker._private_jobs
+        for each row execute function public.refuse();
+        select graphile_worker.add_job('work')";
+    client.batch_execute(sql).await.unwrap();
+    let runs = Arc::new(Mutex::new(HashMap::new()));
+    let options = counting(&db, &runs).shutdown_grace_period(Duration::from_millis(100));
+    let worker = Running::start(options).await;
+    wait_for("a long pause between two attempts", || async {
+        let row = client.query_one("select last_value from public.attempts", &[]).await.unwrap();
+        (row.get::<_, i64>(0) >= 8).then_some(())
+    })
+    .await;
+    drop_trigger(&client).await;
+    worker.stop().await.unwrap();
+    assert_eq!(left(&client).await, 0);
 }
