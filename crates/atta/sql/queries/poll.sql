@@ -1,6 +1,6 @@
 -- What a worker reads at each poll: whether other workers must be recovered, how many died recently, whether the
--- functions that add jobs are ours, whether the table of jobs has triggers or rules (a foreign key that references it has
--- triggers too), whether at most a hundred queues have jobs, and in how many seconds each of the next jobs that it could
+-- functions that add jobs are ours, whether the table of jobs has rules, or triggers on update or delete (a foreign key
+-- that references it has such triggers), whether at most a hundred queues have jobs, and in how many seconds each of the next jobs that it could
 -- run is due (negative if a job is due; empty if there is none).
 -- $1 the task identifiers, $2 forbidden flags, $3 the time, or null for the database's, $4 the worker, $5 for how many
 -- seconds its heartbeats have been continuous, $6 its own threshold in seconds, $7 whether to search for jobs. Locks
@@ -288,7 +288,10 @@ select
         or exists (
           select
           from pg_catalog.pg_trigger as trigger
-          where trigger.tgrelid = class.oid and trigger.tgenabled <> 'D'
+          -- 8: it fires on delete; 16: on update.
+          where trigger.tgrelid = class.oid
+            and trigger.tgenabled <> 'D'
+            and (trigger.tgtype::integer & 24) <> 0
         )
       )
   ) as jobs_have_triggers,

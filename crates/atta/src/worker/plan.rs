@@ -98,6 +98,8 @@ pub(super) struct Plan {
     pub(super) claim_bytes: usize,
     pub(super) hold_budget: Duration,
     pub(super) order_patience: Duration,
+    /// Whether jobs are held although triggers may refuse to change a job.
+    pub(super) trusts_triggers: bool,
     /// Servers and name of the database, for the log. None if the application gave a pool, which does not name them.
     pub(super) database: Option<String>,
     pub(super) listen: Option<ConnectionSettings>,
@@ -124,6 +126,7 @@ impl Default for Plan {
             claim_bytes: 16 << 20,
             hold_budget: Duration::from_millis(50),
             order_patience: Duration::from_secs(1),
+            trusts_triggers: false,
             database: None,
             listen: None,
             has_own_lanes: false,

@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     /// Whether jobs may be held. Not after several workers have died recently, since one of the jobs may be the cause,
     /// not while the schema has another tool's functions, and not while triggers may refuse to change a job.
     pub(crate) may_hold: AtomicBool,
+    /// Whether jobs are held although triggers may refuse to change a job.
+    pub(crate) trusts_triggers: bool,
     /// Whether the schema had our functions at the last poll. Their notifications name the schema.
     pub(crate) functions_are_ours: AtomicBool,
     /// Whether at most about a hundred queues had jobs at the last poll.

@@ -104,7 +104,7 @@ pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: 
 fn decide_claims(shared: &Shared, polled: &Polled) {
     shared.functions_are_ours.store(polled.functions_are_ours, Ordering::Relaxed);
     shared.has_few_queues.store(polled.has_few_queues, Ordering::Relaxed);
-    let reason = why_not_held(polled);
+    let reason = why_not_held(polled, shared.trusts_triggers);
     let may_hold = reason.is_none();
     let was_held = shared.may_hold.swap(may_hold, Ordering::Relaxed);
     if let Some(reason) = reason.filter(|_| was_held) {
@@ -114,7 +114,7 @@ fn decide_claims(shared: &Shared, polled: &Polled) {
 }
 
 /// Why no jobs may be held. None: they may.
-fn why_not_held(polled: &Polled) -> Option<&'static str> {
+fn why_not_held(polled: &Polled, trusts_triggers: bool) -> Option<&'static str> {
     if polled.recent_deaths >= SUSPICIOUS_DEATHS {
         return Some("several workers died recently, and one of the jobs may be the cause");
     }
@@ -122,9 +122,8 @@ fn why_not_held(polled: &Polled) -> Option<&'static str> {
         return Some("the functions that add jobs were replaced by another tool");
     }
     // If the database refused one change, the whole batch would be rolled back, and its jobs would run again.
-    polled
-        .jobs_have_triggers
-        .then_some("the table of jobs has triggers, rules or foreign keys of the application")
+    let may_refuse = polled.jobs_have_triggers && !trusts_triggers;
+    may_refuse.then_some("the table of jobs has triggers, rules or foreign keys of the application")
 }
 
 /// Whether there is no job that could be run, now or later. Uses the pool that ran the migration, since it is already

@@ -40,7 +40,7 @@ async fn updates(client: &Client) -> i64 {
 }
 
 fn quick(db: &Database) -> WorkerOptions {
-    options(db).define_raw_job("quick", |_| async {})
+    options(db).trust_triggers(true).define_raw_job("quick", |_| async {})
 }
 
 async fn add_quick(worker: &atta::Worker, count: usize) {
@@ -137,7 +137,7 @@ async fn run_once_leaves_no_job_that_was_released_slowly() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let options = options(&db).concurrency(4).hold_budget(Duration::from_millis(20));
+    let options = options(&db).trust_triggers(true).concurrency(4).hold_budget(Duration::from_millis(20));
     let worker = options.define_raw_job("t", task).init().await.unwrap();
     let specs: Vec<RawJobSpec> =
         (0..120).map(|n| RawJobSpec::new("t", n, JobSpec::default()).unwrap()).collect();
@@ -265,6 +265,52 @@ async fn nothing_is_held_while_another_tools_functions_are_in_place() {
     count_updates(&client).await;
     worker.run_once().await.unwrap();
     assert_eq!(updates(&client).await, 20);
+}
+
+/// An insert trigger can't refuse the outcome of a job, so it is no reason to hold nothing.
+#[tokio::test]
+async fn nothing_is_held_while_the_table_of_jobs_has_triggers_on_update_or_delete() {
+    for (operation, is_held) in [("insert", true), ("update", false), ("delete", false)] {
+        let db = Database::migrated().await;
+        let client = db.client().await;
+        let sql = format!(
+            "create function public.nothing() returns trigger language plpgsql as $$ begin return null; end $$;
+             create trigger nothing after {operation} on graphile_worker._private_jobs
+             for each row execute function public.nothing();
+             -- Evaluated for inserts and updates. A durable claim counts the attempt.
+             create sequence public.updates;
+             create function public.note(attempts integer) returns boolean language plpgsql as
+               $$ begin if attempts > 0 then perform nextval('public.updates'); end if; return true; end $$;
+             alter table graphile_worker._private_jobs add constraint note check (public.note(attempts))"
+        );
+        client.batch_execute(&sql).await.unwrap();
+        let options = options(&db).hold_budget(Duration::from_secs(1));
+        let worker = Running::start(options.define_raw_job("quick", |_| async {})).await;
+        let count = || async {
+            let sql = "select case when is_called then last_value else 0 end from public.updates";
+            client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0)
+        };
+        let run_one = || async {
+            worker.utils.add_raw_job("quick", 0, JobSpec::default()).await.unwrap();
+            wait_until_empty(&worker.utils).await;
+        };
+        if is_held {
+            // A worker holds nothing before its first poll.
+            wait_for("the worker to hold jobs", || async {
+                let before = count().await;
+                run_one().await;
+                (count().await == before).then_some(())
+            })
+            .await;
+        } else {
+            // With each poll that follows, the worker could begin to hold jobs.
+            for number in 1..=20 {
+                run_one().await;
+                assert_eq!(count().await, number, "{operation}");
+            }
+        }
+        worker.stop().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -136,6 +136,7 @@ impl WorkerOptions {
             hook_backlog: HookBacklog::new(self.hook_timeout),
             app_runtime: Handle::current(),
             may_hold: AtomicBool::new(false),
+            trusts_triggers: self.plan.trusts_triggers,
             functions_are_ours: AtomicBool::new(false),
             has_few_queues: AtomicBool::new(false),
             check_schema: AtomicBool::new(false),

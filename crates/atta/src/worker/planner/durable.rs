@@ -1,6 +1,10 @@
 //! Pacing of durable claims: whether there may be jobs, what is known to be claimed, and when the next claim may be sent.
 
-use std::collections::HashMap;
+mod flagged;
+mod freed;
+mod known;
+mod under_way;
+
 use std::time::{Duration, Instant};
 
 use super::super::backoff::Backoff;
@@ -11,6 +15,10 @@ use super::rules::{Mode, Rules};
 use super::scan::{EVERYTHING, NOTHING};
 use crate::Job;
 use crate::job::Order;
+use flagged::FlaggedPace;
+use freed::{Ask, Freed};
+use known::Known;
+use under_way::UnderWay;
 
 /// While jobs are held, a claim that found nothing is not repeated before this many times its own duration have passed: so
 /// it can't slow them down, however much it reads.
@@ -18,13 +26,6 @@ const REST: u32 = 3;
 
 /// The longest pause after a claim that found nothing: jobs that come in meanwhile wait for its end.
 const LONGEST_REST: Duration = Duration::from_millis(50);
-
-/// A claim reads all jobs with flags, of which most may be forbidden, not before this many times its own duration have
-/// passed. Other claims read the first thousand of each task and priority.
-const REST_FLAGGED: u32 = 50;
-
-/// With a local queue, releases are followed by a claim of more urgent jobs at most this often.
-const FREED_HINTS: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct DurableClaims {
@@ -39,32 +40,11 @@ pub(super) struct DurableClaims {
     errors: Backoff,
     /// How many hints end the pause after a claim that brought few jobs.
     hints_to_cut: usize,
-    /// Every due job that is claimed durably and is more urgent than this has been claimed, as far as is known.
-    known_to: Order,
-    /// How often `known_to` was put back. A claim that was sent before that does not change it.
-    epoch: u64,
-    /// Both from before the jobs were announced that a pick is looking for. If it finds all of them, they still hold.
-    known_to_before: Option<(Order, u64)>,
-    /// When the claims were sent that are under way.
-    in_flight: Vec<Instant>,
-    /// Jobs of lost batches that were claimed again while claims were under way, and when. One of those claims may have had
-    /// the job, and its reply may arrive after the job is completed.
-    taken_over: HashMap<i64, Instant>,
-    /// When the claim was sent that was not answered yet. It may take any job, so no other such claim is sent meanwhile.
-    unanswered: Option<Instant>,
-    /// How many jobs the claims under way ask for.
-    reserved: usize,
+    known: Known,
+    under_way: UnderWay,
     pub(super) level: LevelPace,
-    /// When a claim may read all jobs with flags again.
-    flagged_not_before: Option<Instant>,
-    /// A claim did not read all of them, and brought less than it asked for.
-    owes_flagged: bool,
-    /// A release has made jobs due: the next job of a queue, or the same job.
-    has_freed: bool,
-    /// Such a release came in since the last claim of more urgent jobs for one.
-    is_freed_unasked: bool,
-    /// When such a release may count as a hint again.
-    freed_hint_at: Option<Instant>,
+    flagged: FlaggedPace,
+    freed: Freed,
     /// The average size of payloads, in bytes.
     payload_bytes: f64,
 }
@@ -78,34 +58,26 @@ impl DurableClaims {
             pauses: Pauses::default(),
             errors: Backoff::default(),
             hints_to_cut: 0,
-            known_to: NOTHING,
-            epoch: 0,
-            known_to_before: None,
-            in_flight: Vec::new(),
-            taken_over: HashMap::new(),
-            unanswered: None,
-            reserved: 0,
+            known: Known::new(),
+            under_way: UnderWay::default(),
             level: LevelPace::default(),
-            flagged_not_before: None,
-            owes_flagged: false,
-            has_freed: false,
-            is_freed_unasked: false,
-            freed_hint_at: None,
+            flagged: FlaggedPace::default(),
+            freed: Freed::default(),
             payload_bytes: 0.0,
         }
     }
 
     /// How many claims are under way.
     pub(super) fn away(&self) -> usize {
-        self.in_flight.len()
+        self.under_way.count()
     }
 
     pub(super) fn reserved(&self) -> usize {
-        self.reserved
+        self.under_way.reserved()
     }
 
     pub(super) fn known_to(&self) -> Order {
-        self.known_to
+        self.known.to()
     }
 
     pub(super) fn is_failing(&self) -> bool {
@@ -127,7 +99,7 @@ impl DurableClaims {
 
     /// Whether there may be due jobs.
     pub(super) fn has_more(&self) -> bool {
-        self.more || self.has_freed
+        self.more || self.freed.has_any()
     }
 
     /// There may be due jobs, no more urgent than before.
@@ -142,28 +114,26 @@ impl DurableClaims {
 
     /// Only jobs that are more urgent than this are known to be claimed.
     pub(super) fn forget(&mut self, known_to: Order) {
-        self.known_to = self.known_to.min(known_to);
-        self.epoch += 1;
-        self.is_hinted = true;
-        self.level.forget_position();
+        self.known.forget(known_to);
+        self.on_forgotten();
     }
 
     /// Jobs were announced while nothing waits to start: nothing is known until they are found.
     pub(super) fn forget_for_announced(&mut self) {
-        if self.known_to > NOTHING {
-            self.known_to_before = Some((self.known_to, self.epoch));
-            self.forget(NOTHING);
+        if self.known.forget_for_announced() {
+            self.on_forgotten();
         }
     }
 
-    /// A pick was answered after jobs were announced, and found all of them, or not.
+    fn on_forgotten(&mut self) {
+        self.is_hinted = true;
+        self.level.forget_position();
+    }
+
+    /// A pick was answered after jobs were announced, and found all of them, or not. In the latter case everything that may
+    /// have been added is asked for.
     pub(super) fn settle_announced(&mut self, found_all: bool) {
-        let Some((known_to, epoch)) = self.known_to_before.take() else { return };
-        match found_all {
-            true => (self.known_to, self.epoch) = (known_to, epoch),
-            // What else may have come in is asked for as well.
-            false => self.more = true,
-        }
+        self.more |= self.known.settle_announced(found_all);
     }
 
     /// A hint came in. With a local queue, enough of them end its pause.
@@ -179,36 +149,31 @@ impl DurableClaims {
 
     /// Outcomes are written that make jobs due.
     pub(super) fn on_freed(&mut self) {
-        (self.has_freed, self.is_freed_unasked) = (true, true);
+        self.freed.on_freed();
     }
 
-    /// Decides whether the jobs that releases made due are asked for. If the last claim brought less than it asked for, these
-    /// may be the only ones, and can't begin before the jobs that were claimed ahead: a claim for each release would cost
-    /// hundreds of claims for a job or two each. But they may be more urgent, which is asked now and then.
+    /// Decides whether the jobs that releases made due are asked for. `runs_ahead`: jobs are claimed ahead.
     pub(super) fn ask_for_freed(&mut self, now: Instant, runs_ahead: bool) {
-        if self.has_freed && (self.is_rich || !runs_ahead) {
-            (self.has_freed, self.more) = (false, true);
-        }
-        let is_unasked = self.has_freed && self.is_freed_unasked;
-        if is_unasked && self.freed_hint_at.is_none_or(|time| time <= now) {
-            (self.freed_hint_at, self.is_hinted) = (Some(now + FREED_HINTS), true);
-            self.is_freed_unasked = false;
+        match self.freed.ask(now, self.is_rich || !runs_ahead) {
+            Ask::All => self.more = true,
+            Ask::MoreUrgent => self.is_hinted = true,
+            Ask::Nothing => {}
         }
     }
 
     /// Whether a claim under way that was not answered yet keeps others from being sent.
     pub(super) fn waits_for_answer(&self, now: Instant, patience: Duration) -> bool {
-        self.unanswered.is_some_and(|sent_at| now < sent_at + patience)
+        self.under_way.waits_for_answer(now, patience)
     }
 
     /// When the oldest claim was sent that is under way.
     pub(super) fn sent_at(&self) -> Option<Instant> {
-        self.in_flight.iter().min().copied()
+        self.under_way.oldest()
     }
 
     /// Whether the next claim reads all jobs with flags.
     pub(super) fn reads_all_flagged(&self, now: Instant, rules: &Rules) -> bool {
-        rules.mode == Mode::UntilEmpty || self.flagged_not_before.is_none_or(|time| time <= now)
+        rules.mode == Mode::UntilEmpty || self.flagged.reads_all(now)
     }
 
     /// How many jobs fit into this number of bytes, by their average size. At least one.
@@ -217,7 +182,7 @@ impl DurableClaims {
     }
 
     pub(super) fn epoch(&self) -> u64 {
-        self.epoch
+        self.known.epoch()
     }
 
     pub(super) fn on_sent(&mut self, wanted: &Claimable) {
@@ -226,44 +191,30 @@ impl DurableClaims {
         if wanted.before == EVERYTHING {
             self.more = self.is_rich;
         }
-        self.reserved += wanted.count;
-        self.in_flight.push(wanted.sent_at);
-        if !wanted.is_of_seen() {
-            self.unanswered = Some(wanted.sent_at);
-        }
+        self.under_way.on_sent(wanted);
     }
 
     /// A claim was answered, and its jobs are still being decoded.
     pub(super) fn on_answered(&mut self, sent_at: Instant, epoch: u64, level: Option<Level>) {
-        self.unanswered.take_if(|time| *time == sent_at);
+        self.under_way.on_answered(sent_at);
         if let Some(level) = level {
-            self.level.on_answered(level, epoch == self.epoch);
+            self.level.on_answered(level, self.known.is_current(epoch));
         }
     }
 
     /// A claim has ended, however that was.
     pub(super) fn on_back(&mut self, wanted: &Claimable) {
-        self.reserved -= wanted.count;
-        let index = self.in_flight.iter().position(|sent_at| *sent_at == wanted.sent_at);
-        index.map(|index| self.in_flight.swap_remove(index));
-        if self.in_flight.is_empty() {
-            self.taken_over.clear();
-        }
-        if !wanted.is_of_seen() {
-            self.unanswered.take_if(|sent_at| *sent_at == wanted.sent_at);
-        }
+        self.under_way.on_back(wanted);
     }
 
     /// These jobs of a lost batch were claimed again.
     pub(super) fn note_taken_over(&mut self, now: Instant, ids: impl Iterator<Item = i64>) {
-        if !self.in_flight.is_empty() {
-            self.taken_over.extend(ids.map(|id| (id, now)));
-        }
+        self.under_way.note_taken_over(now, ids);
     }
 
     /// Whether the job was claimed again for a lost batch after this claim was sent.
     pub(super) fn is_taken_over(&self, wanted: &Claimable, id: i64) -> bool {
-        self.taken_over.get(&id).is_some_and(|at| wanted.sent_at <= *at)
+        self.under_way.is_taken_over(wanted, id)
     }
 
     /// A claim failed.
@@ -284,10 +235,7 @@ impl DurableClaims {
         lanes: usize,
     ) -> bool {
         self.errors = Backoff::default();
-        let is_current = wanted.epoch == self.epoch;
-        if is_current {
-            self.known_to_before = None;
-        }
+        let is_current = self.known.is_current(wanted.epoch);
         let count = claimed.count();
         // Behind jobs that the database refused, there may be others.
         let is_full = count == wanted.count || !claimed.refused.is_empty();
@@ -303,24 +251,24 @@ impl DurableClaims {
             self.more = true;
             self.is_hinted |= wanted.before < EVERYTHING;
             // Of two claims at a time, the later one may answer first. The jobs of the other are in the list soon enough.
-            if lanes > 1 { self.known_to.max(last) } else { last }
+            if lanes > 1 { self.known.to().max(last) } else { last }
         } else if wanted.before < EVERYTHING {
-            self.known_to.max(wanted.before)
+            self.known.to().max(wanted.before)
         } else if wanted.is_of_seen() {
             // Others have claimed some of them.
             self.more = true;
-            self.known_to.max(last)
+            self.known.to().max(last)
         } else if wanted.level.is_some() {
             // There may be jobs before the position, or jobs of other levels.
             self.hint();
-            self.known_to.max(last)
+            self.known.to().max(last)
         } else {
             is_all = true;
             self.begin_refetch_delay(now, rules, count);
             EVERYTHING
         };
         match is_current {
-            true => self.known_to = known_to,
+            true => self.known.learn(known_to),
             false => self.hint(),
         }
         self.learn_flagged(now, wanted, claimed, is_full);
@@ -349,10 +297,9 @@ impl DurableClaims {
         if wanted.level.is_some() {
             // It reads no jobs with flags, and takes nothing if there are any.
         } else if wanted.reads_all_flagged {
-            let until = now + claimed.took * REST_FLAGGED;
-            (self.owes_flagged, self.flagged_not_before) = (false, claimed.has_forbidden.then_some(until));
-        } else {
-            self.owes_flagged |= !is_full && !wanted.unqueued.is_empty();
+            self.flagged.on_read(now, claimed.took, claimed.has_forbidden);
+        } else if !is_full && !wanted.unqueued.is_empty() {
+            self.flagged.owe();
         }
     }
 
@@ -370,16 +317,14 @@ impl DurableClaims {
     }
 
     pub(super) fn on_timer(&mut self, now: Instant) {
-        if self.owes_flagged && self.flagged_not_before.is_none_or(|time| time <= now) {
-            (self.owes_flagged, self.more) = (false, true);
-        }
+        self.more |= self.flagged.take_due(now);
     }
 
     pub(super) fn next_timer(&self, now: Instant) -> Option<Instant> {
         let times = [
             self.pauses.until(now).filter(|_| self.more),
-            self.freed_hint_at.filter(|time| self.has_freed && self.is_freed_unasked && *time > now),
-            self.flagged_not_before.filter(|time| self.owes_flagged && *time > now),
+            self.freed.next_timer(now),
+            self.flagged.next_timer(now),
         ];
         times.into_iter().flatten().min()
     }

@@ -15,8 +15,8 @@ pub(crate) struct Polled {
     pub(crate) others_are_dead: bool,
     pub(crate) recent_deaths: i64,
     pub(crate) functions_are_ours: bool,
-    /// The table of jobs has triggers or rules, or is referenced by a foreign key. So the database may refuse to change
-    /// some of its rows.
+    /// The table of jobs has rules, or triggers on update or delete, or is referenced by a foreign key. So the database may
+    /// refuse to change some of its rows.
     pub(crate) jobs_have_triggers: bool,
     /// At most a hundred queues have jobs.
     pub(crate) has_few_queues: bool,

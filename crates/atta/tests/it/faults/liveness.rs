@@ -247,6 +247,7 @@ async fn a_slow_settlement_delays_only_its_own_jobs() {
         }
     });
     let options = options(&db)
+        .trust_triggers(true)
         .concurrency(4)
         .poll_interval(Duration::from_millis(500))
         .define_raw_job("mixed", task)

@@ -185,7 +185,7 @@ async fn a_job_held_when_its_schema_was_dropped_is_not_confused_with_a_new_job_o
     let mut client = db.client().await;
     let mut reports = Reports::new();
     let (proxy, url) = Proxy::before(&db.url());
-    let options = options(&db).database_url(url).hold_budget(Duration::from_secs(1));
+    let options = options(&db).database_url(url).hold_budget(Duration::from_secs(1)).trust_triggers(true);
     let options = options.poll_interval(Duration::from_millis(100));
     let mut events = options.subscribe();
     let worker = Running::start(options.define_raw_job("mine", reports.task(|_| async {}))).await;

@@ -39,6 +39,7 @@ async fn run_jobs(db: &Database, options: WorkerOptions) {
         let spec = if number % 2 == 0 { spec.queue_name(format!("q{}", number % 4)) } else { spec };
         utils.add_raw_job("work", number, spec).await.unwrap();
     }
+    let options = options.trust_triggers(true);
     let running = Running::start(options.define_raw_job("work", |_| async {})).await;
     wait_until_empty(&utils).await;
     running.stop().await.unwrap();

@@ -77,7 +77,7 @@ fn a_claim_from_before_something_was_forgotten_does_not_open_the_list() {
     let wanted = send(&mut durable, now);
     durable.forget(NOTHING);
     answer(&mut durable, now, &wanted, 3);
-    assert!(durable.known_to() == NOTHING && durable.asks(), "the next claim tells");
+    assert!(durable.known_to() == NOTHING && durable.asks(), "the next claim finds out");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn freed_jobs_are_asked_for_at_once_or_now_and_then() {
         assert_eq!(durable.is_hinted(), !expected, "more urgent ones are asked for");
         assert_eq!(durable.next_timer(now), None, "nothing more is asked for one release");
         durable.on_freed();
-        assert_eq!(durable.next_timer(now), (!expected).then_some(now + FREED_HINTS));
+        assert_eq!(durable.next_timer(now), (!expected).then_some(now + freed::HINTS));
     }
 }
 
@@ -173,7 +173,7 @@ fn jobs_with_forbidden_flags_are_not_all_read_each_time() {
     durable.on_back(&wanted);
     durable.on_claimed(now, &wanted, &Claimed { has_forbidden: true, ..claimed(now, 0) }, &rules, 1);
     let until = durable.next_timer(now).unwrap();
-    assert_eq!(until, now + REST_FLAGGED * MS);
+    assert_eq!(until, now + flagged::REST * MS);
     durable.on_timer(until);
     assert!(durable.asks() && durable.reads_all_flagged(until, &rules));
 }
