@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use super::super::backoff::Backoff;
 
-/// The times at which jobs become due, as far as the last poll told them.
+/// The times at which jobs become due, by the last poll.
 #[derive(Debug, Default)]
 pub(super) struct DueTimes {
     /// In order.
     next: VecDeque<Instant>,
-    /// Only a poll can tell when the next job is due.
+    /// It is unknown when the next job is due, so a poll is needed.
     is_unknown: bool,
     /// Claims that found nothing although a job was due: others hold it.
     in_vain: Backoff,
@@ -19,7 +19,7 @@ pub(super) struct DueTimes {
 }
 
 impl DueTimes {
-    /// Something has happened by which other jobs may be the next ones.
+    /// Other jobs may be the next ones to become due, so a poll is needed.
     pub(super) fn forget(&mut self) {
         self.is_unknown = true;
     }
@@ -68,7 +68,7 @@ impl DueTimes {
 /// How long a durable claim waits for a pick that was sent at the same time.
 const PICK_FIRST: Duration = Duration::from_millis(3);
 
-/// What a pick says about the jobs that were announced.
+/// How a pick compares with the jobs that were announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// It brought exactly the jobs that were announced.

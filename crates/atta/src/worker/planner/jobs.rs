@@ -13,7 +13,7 @@ use crate::Job;
 use crate::job::Order;
 
 /// When locks of running jobs are renewed: after this number of poll intervals, or at the latest after this time. Only
-/// locks that are an hour old are renewed, since Graphile takes those of four hours for dead.
+/// locks that are an hour old are renewed. Graphile frees locks that are four hours old.
 const RENEW_AFTER: u32 = 30;
 const RENEW_AT_LEAST: Duration = Duration::from_secs(30 * 60);
 

@@ -13,7 +13,7 @@
 //! from the start of all levels. Such a pick is due after every pick from a position, but not before a pause in proportion
 //! to what the last one took. If that was quick, there is no pause, and every pick begins at the start.
 //!
-//! [`Scan::known_to`] is what the order of jobs stands on: every due job that is more urgent than that has been claimed.
+//! The order of jobs relies on [`Scan::known_to`]: every due job that is more urgent than that has been claimed.
 
 mod gaps;
 mod level;
@@ -169,7 +169,7 @@ impl Scan {
             || self.levels.values().any(Level::is_asked)
     }
 
-    /// Without levels there is nothing to begin at the start of.
+    /// Whether a pick from the start is owed, and has levels to read.
     fn owes_start(&self, kind: Kind) -> bool {
         self.starts[kind as usize].is_owed && self.levels.keys().any(|key| key.kind == kind)
     }

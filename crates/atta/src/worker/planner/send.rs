@@ -23,7 +23,7 @@ impl Planner {
         if self.shutdown.has_left() {
             return;
         }
-        // While jobs of a lost batch are claimed again, everything is known that this worker has: they are.
+        // Lanes that only claim the jobs of lost batches again do not matter: these jobs are known.
         if self.lost.search(now, self.lanes == self.held.promoting()) {
             let ids = self.jobs.ids().chain(self.unreleased.ids()).chain(self.held.batches.settling_ids());
             let queues = self.jobs.queues().chain(self.unreleased.queues());
@@ -131,9 +131,9 @@ impl Planner {
         })
     }
 
-    /// How many jobs may be claimed beyond those that this worker has. With a local queue none, before a quarter of it is
-    /// free: a few at a time cost almost as much as many. A quarter, since two claims are under way while the jobs of the two
-    /// before them start.
+    /// How many jobs may be claimed beyond those that this worker has. A local queue is filled again when a quarter of it is
+    /// free: a claim of a few jobs costs almost as much as a claim of many. It is a quarter because two claims may be under
+    /// way while the jobs of the last two claims start.
     fn room(&self) -> usize {
         let ahead = self.rules.ahead();
         let room = (self.rules.slots + ahead).saturating_sub(self.in_slots() + self.durable.reserved());
@@ -151,7 +151,8 @@ impl Planner {
         self.list.last_durable().filter(|_| has_room)
     }
 
-    /// How many jobs this worker has at the most. Those that wait for a slot may be overtaken by as many more urgent ones.
+    /// The largest number of jobs that this worker may have. Beside the jobs that wait for a slot, there is room for as many
+    /// more urgent ones.
     fn most_jobs(&self) -> usize {
         2 * self.rules.slots + self.rules.ahead()
     }

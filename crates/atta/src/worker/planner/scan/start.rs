@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::request::Kind;
 
-/// The pause after a pick from the start, in its own durations: while there is more than can be taken.
+/// The pause after a pick from the start, as a multiple of its duration, while there are more jobs than can be picked.
 const REST_WHILE_FULL: u32 = 20;
 
 /// The same after a hint, when something may have come in before the position.
