@@ -1,6 +1,6 @@
 -- What a worker reads at each poll: whether other workers must be recovered, how many died recently, whether the
--- functions that add jobs are ours, whether the table of jobs has rules, or triggers on update or delete (a foreign key
--- that references it has such triggers), whether at most a hundred queues have jobs, and in how many seconds each of the next jobs that it could
+-- functions that add jobs are ours, whether the tables of jobs and queues have rules, or triggers on update or delete (a
+-- foreign key that references a table gives it such triggers), whether at most a hundred queues have jobs, and in how many seconds each of the next jobs that it could
 -- run is due (negative if a job is due; empty if there is none).
 -- $1 the task identifiers, $2 forbidden flags, $3 the time, or null for the database's, $4 the worker, $5 for how many
 -- seconds its heartbeats have been continuous, $6 its own threshold in seconds, $7 whether to search for jobs. Locks
@@ -231,6 +231,23 @@ with recursive task as materialized (
   from due
   order by due.run_at
   limit 32
+), triggered (table_name) as (
+  select class.relname
+  from pg_catalog.pg_class as class
+  join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace
+  where namespace.nspname = {schema_text}
+    and class.relname in ('_private_jobs', '_private_job_queues')
+    and (
+      class.relhasrules
+      or exists (
+        select
+        from pg_catalog.pg_trigger as trigger
+        -- 8: it fires on delete; 16: on update.
+        where trigger.tgrelid = class.oid
+          and trigger.tgenabled <> 'D'
+          and (trigger.tgtype::integer & 24) <> 0
+      )
+    )
 ), stale as materialized (
   select
     pg_catalog.abs(extract(epoch from pg_catalog.clock_timestamp() - worker.heartbeat_at)::float8) as seconds,
@@ -279,22 +296,13 @@ select
   ) as functions_are_ours,
   exists (
     select
-    from pg_catalog.pg_class as class
-    join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace
-    where namespace.nspname = {schema_text}
-      and class.relname = '_private_jobs'
-      and (
-        class.relhasrules
-        or exists (
-          select
-          from pg_catalog.pg_trigger as trigger
-          -- 8: it fires on delete; 16: on update.
-          where trigger.tgrelid = class.oid
-            and trigger.tgenabled <> 'D'
-            and (trigger.tgtype::integer & 24) <> 0
-        )
-      )
+    from triggered
+    where triggered.table_name = '_private_jobs'
   ) as jobs_have_triggers,
+  exists (
+    select
+    from triggered
+  ) as tables_have_triggers,
   (
     select pg_catalog.count(near.queue_id) <= 100
     from near

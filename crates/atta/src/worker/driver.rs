@@ -104,6 +104,7 @@ impl Driver {
             may_hold: self.shared.may_hold.load(Ordering::Relaxed),
             hooks_are_full: self.shared.hook_backlog.is_full(),
             has_few_queues: self.shared.has_few_queues.load(Ordering::Relaxed),
+            has_triggers: self.shared.has_triggers.load(Ordering::Relaxed),
         }
     }
 

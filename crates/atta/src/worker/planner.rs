@@ -77,6 +77,14 @@ pub(crate) struct Surroundings {
     pub(crate) hooks_are_full: bool,
     /// Whether at most about a hundred queues had jobs at the last poll.
     pub(crate) has_few_queues: bool,
+    /// Whether the tables of jobs and queues have triggers, which may cancel a part of what a claim writes.
+    pub(crate) has_triggers: bool,
+}
+
+impl Surroundings {
+    /// Before the first poll.
+    const UNKNOWN: Surroundings =
+        Surroundings { may_hold: false, hooks_are_full: false, has_few_queues: false, has_triggers: false };
 }
 
 pub(crate) struct Planner {
@@ -110,7 +118,7 @@ impl Planner {
     /// `list` is that of the worker's slots; `tasks` are those whose jobs may be claimed.
     pub(crate) fn new(now: Instant, rules: Rules, list: Arc<RunList>, tasks: Vec<String>) -> Planner {
         Planner {
-            surroundings: Surroundings { may_hold: false, hooks_are_full: false, has_few_queues: false },
+            surroundings: Surroundings::UNKNOWN,
             list,
             tasks: TaskSplit::new(tasks, rules.hold_budget),
             durable: DurableClaims::new(),
@@ -149,7 +157,12 @@ impl Planner {
                 self.on_announced(now, count);
                 self.durable.cut_pause(&self.rules);
             }
-            Event::Due(times) => self.due.on_polled(now, times, self.rules.poll_interval),
+            Event::Due(times) => {
+                self.due.on_polled(now, times, self.rules.poll_interval);
+                if self.surroundings.has_triggers {
+                    self.lost.search_later(now);
+                }
+            }
             Event::TasksChanged(tasks) => {
                 self.tasks.set_active(tasks);
                 self.due.forget();

@@ -15,6 +15,7 @@ mod rows;
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{join_all, join3};
@@ -41,6 +42,10 @@ pub(super) use release::{
 pub(super) use rows::{ClaimedRows, MANY, PickedRows};
 
 const BEGIN: &str = "begin isolation level read committed";
+
+/// Makes deferred triggers of the application fire at the end of each statement. In the commit, the server has no time
+/// limit for them.
+pub(super) const FIRE_AT_ONCE: &str = "set constraints all immediate";
 
 /// The texts of statements with the schema's name. Each is filled when it is first used.
 #[derive(Debug)]
@@ -92,10 +97,23 @@ impl<'a> Connection<'a> {
     /// Runs a prepared statement that is a transaction by itself. Always at read committed: a session that is not ours
     /// may have another default.
     pub(crate) async fn alone<T>(self, doing: &str, statement: impl Future<Output = Result<T>>) -> Result<T> {
-        if self.shared.is_own_session {
+        self.alone_after(BEGIN, doing, statement).await
+    }
+
+    /// The same with other settings for sessions that are not ours.
+    pub(super) async fn alone_after<T>(
+        self,
+        begin: &str,
+        doing: &str,
+        statement: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let mut answers = if self.shared.has_triggers.load(Ordering::Relaxed) {
+            self.within(&format!("{begin}; {FIRE_AT_ONCE}"), doing, [statement]).await?
+        } else if self.shared.is_own_session {
             return statement.await;
-        }
-        let mut answers = self.within(BEGIN, doing, [statement]).await?;
+        } else {
+            self.within(begin, doing, [statement]).await?
+        };
         answers.pop().ok_or_else(|| Error::internal(format!("{doing}: no statement was sent")))
     }
 

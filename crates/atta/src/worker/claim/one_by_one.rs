@@ -16,8 +16,9 @@ use crate::{Error, Result};
 
 const CLAIMING: &str = "claiming jobs one by one";
 
-/// The search may take long in a large table. Nothing of the application runs in it.
-const BEGIN: &str = "begin isolation level read committed; \
+/// The search may take long in a large table. Nothing of the application runs in it. Deferred triggers fire when their job
+/// is claimed, so that an error concerns only that job, and not the commit.
+const BEGIN: &str = "begin isolation level read committed; set constraints all immediate; \
      set local idle_in_transaction_session_timeout = '10s'; set local statement_timeout = '45s'";
 
 /// How long the claim of one job may take.

@@ -139,6 +139,7 @@ impl WorkerOptions {
             trusts_triggers: self.plan.trusts_triggers,
             functions_are_ours: AtomicBool::new(false),
             has_few_queues: AtomicBool::new(false),
+            has_triggers: AtomicBool::new(true),
             check_schema: AtomicBool::new(false),
             announced: AtomicUsize::new(0),
             continuity: Continuity::new(self.recovery_threshold, Instant::now()),

@@ -6,6 +6,7 @@
 //! | state | what happens | next state |
 //! |---|---|---|
 //! | `Nothing` | a reply is lost | `SearchNow` |
+//! | `Nothing` | the tables have triggers | `SearchLater` |
 //! | `SearchNow` | the search found all that there was | `SearchLater`, or `Nothing` if no reply was lost without an error of the server |
 //! | `SearchLater` | its time has come | `SearchAgain` |
 //! | `SearchAgain` | other claims are not answered in time | `SearchLater` |
@@ -72,6 +73,14 @@ impl LostReplies {
     /// A task that claims has panicked. Nobody knows what it had claimed.
     pub(super) fn on_panic(&mut self) {
         self.state = State::SearchNow;
+    }
+
+    /// A claim may have taken effect only in part: a trigger of the application may have cancelled the change of a job, but
+    /// not that of its queue. This is searched for once per threshold.
+    pub(super) fn search_later(&mut self, now: Instant) {
+        if self.state == State::Nothing {
+            self.state = State::SearchLater(now + self.threshold);
+        }
     }
 
     /// A search failed. `may_have_happened` if it may have returned jobs all the same.
@@ -222,5 +231,22 @@ mod tests {
         lost.on_searched(later(start), 0, 0, true);
         assert!(!lost.holds_up_claims());
         assert!(!lost.knows_all(later(start)), "the worker stays registered, so that others find the rest");
+    }
+
+    #[test]
+    fn with_triggers_locks_are_searched_for_once_per_threshold_and_at_the_end() {
+        let now = Instant::now();
+        let mut lost = LostReplies::new(THRESHOLD);
+        lost.search_later(now);
+        lost.search_later(later(now));
+        assert_eq!(lost.next_timer(now), Some(now + THRESHOLD), "the first time counts");
+        assert!(!lost.holds_up_claims() && !lost.search(now, true));
+        lost.on_timer(now + THRESHOLD);
+        assert!(lost.holds_up_claims() && lost.search(now + THRESHOLD, true));
+        lost.on_searched(now + THRESHOLD, 0, 0, false);
+        assert!(lost.next_timer(now + THRESHOLD).is_none() && lost.knows_all(now + THRESHOLD));
+        lost.search_later(now + THRESHOLD);
+        lost.on_shutdown();
+        assert!(lost.search(now + THRESHOLD, true));
     }
 }

@@ -33,7 +33,12 @@ impl World {
         change(&mut rules);
         let (now, list) = (Instant::now(), Arc::new(RunList::new(slots)));
         let mut planner = Planner::new(now, rules, list.clone(), vec!["t".into()]);
-        planner.observe(Surroundings { may_hold: true, hooks_are_full: false, has_few_queues: true });
+        planner.observe(Surroundings {
+            may_hold: true,
+            hooks_are_full: false,
+            has_few_queues: true,
+            ..Surroundings::UNKNOWN
+        });
         let mut world = World {
             planner,
             list,
@@ -318,10 +323,20 @@ fn a_worker_whose_last_outcomes_are_stuck_leaves_after_the_grace_period_and_stay
 fn nothing_is_claimed_while_hooks_are_behind() {
     let mut world = World::durable(1);
     world.answer(&[]);
-    world.planner.observe(Surroundings { may_hold: true, hooks_are_full: true, has_few_queues: true });
+    world.planner.observe(Surroundings {
+        may_hold: true,
+        hooks_are_full: true,
+        has_few_queues: true,
+        ..Surroundings::UNKNOWN
+    });
     world.handle(Event::Hint);
     assert!(world.claims.is_empty());
-    world.planner.observe(Surroundings { may_hold: true, hooks_are_full: false, has_few_queues: true });
+    world.planner.observe(Surroundings {
+        may_hold: true,
+        hooks_are_full: false,
+        has_few_queues: true,
+        ..Surroundings::UNKNOWN
+    });
     world.handle(Event::Timer);
     assert_eq!(world.claims.len(), 1);
 }

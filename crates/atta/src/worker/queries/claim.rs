@@ -184,11 +184,8 @@ async fn claim(
     sent: impl Future<Output = Result<Vec<Row>>>,
 ) -> Result<ClaimedRows> {
     let asked_at = Instant::now();
-    if connection.shared.is_own_session {
-        return Ok(ClaimedRows::new(sent.await?, asked_at));
-    }
-    let rows = connection.within(BEGIN, CLAIMING, [sent]).await?;
-    Ok(ClaimedRows::new(rows.into_iter().flatten().collect(), asked_at))
+    let rows = connection.alone_after(BEGIN, CLAIMING, sent).await?;
+    Ok(ClaimedRows::new(rows, asked_at))
 }
 
 /// Held jobs of a lost connection, after an attempt to claim them durably.

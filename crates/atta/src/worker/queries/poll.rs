@@ -18,6 +18,8 @@ pub(crate) struct Polled {
     /// The table of jobs has rules, or triggers on update or delete, or is referenced by a foreign key. So the database may
     /// refuse to change some of its rows.
     pub(crate) jobs_have_triggers: bool,
+    /// The same for this table or that of queues.
+    pub(crate) tables_have_triggers: bool,
     /// At most a hundred queues have jobs.
     pub(crate) has_few_queues: bool,
     /// Seconds from now; negative if a job is due.
@@ -57,6 +59,7 @@ pub(crate) async fn poll(
         recent_deaths: row.get("recent_deaths"),
         functions_are_ours: row.get("functions_are_ours"),
         jobs_have_triggers: row.get("jobs_have_triggers"),
+        tables_have_triggers: row.get("tables_have_triggers"),
         has_few_queues: row.get("has_few_queues"),
         next_due: row.get("next_due"),
     })

@@ -102,11 +102,10 @@ async fn complete_many(connection: Connection<'_>, claims: &Claims) -> Result<Op
 }
 
 /// Sets the time limits of a batch in a session that is not ours: see `TO_RELEASE` in the options.
-const BEGIN: &str =
-    "begin isolation level read committed; set local statement_timeout = '1s'; set local lock_timeout = '1s'";
+const BEGIN: &str = "begin isolation level read committed; set constraints all immediate; set local statement_timeout = '1s'; set local lock_timeout = '1s'";
 
 /// The same with a short lock timeout, for statements that wait for locked rows.
-const BEGIN_BRIEFLY: &str = "begin isolation level read committed; set local statement_timeout = '1s'; set local lock_timeout = '10ms'";
+const BEGIN_BRIEFLY: &str = "begin isolation level read committed; set constraints all immediate; set local statement_timeout = '1s'; set local lock_timeout = '10ms'";
 
 /// The ids of jobs by the time of their claim.
 fn by_claim(claims: &Claims) -> BTreeMap<Option<DateTime<Utc>>, Vec<i64>> {

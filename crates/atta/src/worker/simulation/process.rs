@@ -73,6 +73,7 @@ impl World {
             may_hold: worker.may_hold,
             hooks_are_full: false,
             has_few_queues: true,
+            has_triggers: false,
         });
         worker.planner.handle(event, now);
         worker.planner.plan(now);

@@ -26,6 +26,20 @@ async fn refuse_jobs(client: &Client, action: &str) {
     client.batch_execute(&sql).await.unwrap();
 }
 
+/// The same by a trigger that fires only when the transaction commits, for jobs or queues with this condition.
+async fn refuse_at_commit(client: &Client, table: &str, condition: &str, action: &str) {
+    let sql = format!(
+        "create function public.refuse() returns trigger language plpgsql as $$
+         begin
+           if {condition} and new.locked_at is not null and old.locked_at is null then {action}; end if;
+           return null;
+         end $$;
+         create constraint trigger refuse after update on graphile_worker.{table}
+         deferrable initially deferred for each row execute function public.refuse()"
+    );
+    client.batch_execute(&sql).await.unwrap();
+}
+
 async fn drop_trigger(client: &Client) {
     client.batch_execute("drop function public.refuse() cascade").await.unwrap();
 }
@@ -263,4 +277,52 @@ async fn a_shutdown_tries_refused_releases_at_once() {
     drop_trigger(&client).await;
     worker.stop().await.unwrap();
     assert_eq!(left(&client).await, 0);
+}
+
+/// The error comes with the commit, not with the statement that claims.
+#[tokio::test]
+async fn a_job_whose_claim_is_refused_at_the_commit_delays_no_other() {
+    for (table, condition) in [
+        ("_private_jobs", "new.payload->>'is_bad' is not null"),
+        ("_private_job_queues", "new.queue_name = 'bad'"),
+    ] {
+        for action in [RAISE, SLEEP] {
+            let db = Database::migrated().await;
+            let client = db.client().await;
+            refuse_at_commit(&client, table, condition, action).await;
+            add(
+                &client,
+                ", queue_name := 'bad'",
+                ", queue_name := case when n % 2 = 0 then 'q' || n % 7 end",
+            )
+            .await;
+            let options = options(&db).concurrency(4).define_raw_job("work", |_: WorkerContext| async {});
+            let worker = Running::start(options).await;
+            wait_until_left(&client, 1).await;
+            drop_trigger(&client).await;
+            wait_until_left(&client, 0).await;
+            worker.stop().await.unwrap();
+        }
+    }
+}
+
+/// A trigger that returns null cancels the change of the job, but not that of its queue. Nobody has the lock of the queue.
+#[tokio::test]
+async fn a_queue_whose_job_could_not_be_marked_comes_free() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    refuse_jobs(&client, "return null").await;
+    let sql = "select graphile_worker.add_job('work', '{\"is_bad\": true}', queue_name := 'q');
+        select graphile_worker.add_job('work', queue_name := 'q')";
+    client.batch_execute(sql).await.unwrap();
+    let options = options(&db).recovery_threshold(Duration::from_secs(2));
+    let worker = Running::start(options.define_raw_job("work", |_: WorkerContext| async {})).await;
+    wait_for("the queue to be locked", || async {
+        let sql = "select locked_by from graphile_worker._private_job_queues";
+        client.query_one(sql, &[]).await.unwrap().get::<_, Option<String>>(0)
+    })
+    .await;
+    drop_trigger(&client).await;
+    wait_until_left(&client, 0).await;
+    worker.stop().await.unwrap();
 }
