@@ -216,7 +216,7 @@ fn a_seed_replays_exactly() {
 /// A fleet of each size, with as many thousand jobs as workers. Prints what each job costs: the table in
 /// `docs/concepts/how-it-is-tested.md`.
 #[test]
-#[ignore = "takes minutes in an optimised build; prints a table"]
+#[ignore = "takes a minute in an optimised build; prints a table"]
 fn a_thousand_workers() {
     let sizes = match variable("ATTA_TEST_SIMULATION_WORKERS") {
         Some(workers) => vec![usize::try_from(workers).unwrap_or(1000)],

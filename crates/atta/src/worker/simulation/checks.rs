@@ -62,9 +62,8 @@ impl World {
         if self.forbidden.iter().any(has_flag) {
             return Err(format!("worker {number} starts job {}, whose flag is forbidden", job.id));
         }
-        let others = self.all_runs().filter(|_| !self.setup.skips_scans);
-        for (other, run) in others {
-            self.check_pair(number, next, other, run)?;
+        if !self.setup.skips_scans {
+            self.all_runs().try_for_each(|(other, run)| self.check_pair(number, next, other, run))?;
         }
         match self.setup.order_bound {
             Some(bound) => self.check_order(number, next, bound),

@@ -12,7 +12,7 @@ use super::super::run::{Failure, Finished, Outcome};
 use super::model::{Polled, WorkerNumber};
 use super::setup::{POLL_INTERVAL, TASKS, THRESHOLD};
 use super::statement::{Answer, Sent, Statement, Trouble};
-use super::worker::{Polling, Run};
+use super::worker::{Polling, Run, TimerEntry};
 use super::world::{Happening, MS, Step, World};
 use crate::recovery::{Heartbeat, PER_THRESHOLD};
 use crate::{Error, Retry};
@@ -32,9 +32,13 @@ impl World {
             return Ok(());
         }
         match step {
-            Step::Timer(timer) if worker.timer == timer => self.deliver(number, Event::Timer)?,
+            Step::Timer(entry) => match worker.timer.on_entry(entry, now) {
+                TimerEntry::Due => self.deliver(number, Event::Timer)?,
+                TimerEntry::Early(at) => self.set_timer(number, at),
+                TimerEntry::Obsolete => {}
+            },
             Step::ReleaseTimer(timer) if worker.release_timer == timer => self.release(number),
-            Step::Timer(_) | Step::ReleaseTimer(_) => {}
+            Step::ReleaseTimer(_) => {}
             Step::SendHeartbeat => self.send(number, Statement::Heartbeat),
             Step::PollRested => {
                 worker.poll_timer += 1;
@@ -78,10 +82,9 @@ impl World {
         worker.planner.plan(now);
         let is_done = worker.planner.is_done(now);
         let commands: Vec<Command> = worker.planner.take_commands().collect();
-        worker.timer += 1;
-        let (timer, at) = (worker.timer, worker.planner.next_timer(now));
+        let at = worker.planner.next_timer(now);
         let at = self.agenda.since_start(at).max(self.now() + MS / 10);
-        self.plan(at, number, Step::Timer(timer));
+        self.set_timer(number, at);
         for command in commands {
             self.obey(number, command);
         }
@@ -91,6 +94,13 @@ impl World {
                 Ok(())
             }
             false => self.start_jobs(number),
+        }
+    }
+
+    fn set_timer(&mut self, number: WorkerNumber, at: Duration) {
+        let Some(worker) = self.workers.get_mut(&number) else { return };
+        if let Some(entry) = worker.timer.set(at) {
+            self.plan(at, number, Step::Timer(entry));
         }
     }
 

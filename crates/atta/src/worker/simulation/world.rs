@@ -51,7 +51,7 @@ pub(super) enum Happening {
 
 /// Something that takes place in the process of a worker. It does not while the process is stopped.
 pub(super) enum Step {
-    /// The planner's timer. The number tells whether it is still the latest.
+    /// An entry of the planner's timer, by its number.
     Timer(u64),
     ReleaseTimer(u64),
     SendHeartbeat,

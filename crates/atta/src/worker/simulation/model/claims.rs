@@ -1,7 +1,6 @@
 //! The statements that claim.
 
 use std::collections::HashSet;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::super::super::claim::{Claimable, Level, Times};
 use super::super::super::planner::scan::{Kind, LevelKey, Request, Seen};
 use super::super::super::queries::Promoted as Claimed;
-use super::{Cause, Change, Database, Held, Holder, Levels, QueueLock, Row, WorkerNumber, is_forbidden};
+use super::indexes::{FIRST_PLACE, Levels};
+use super::{Cause, Change, Database, Held, Holder, QueueLock, Row, WorkerNumber, is_forbidden};
 use crate::Job;
 use crate::job::Order;
 
@@ -49,13 +49,13 @@ impl Database {
         let is_early = |row: &&Row| row.job.order() < wanted.before;
         let clock = self.clock(now);
         let mut orders: Vec<Order> = Vec::new();
-        for ((_, task), jobs) in self.plain.iter().chain(&self.flagged) {
+        for ((_, task), level) in self.indexes.plain.iter().chain(&self.indexes.flagged) {
             if !wanted.unqueued.iter().any(|one| **one == **task) {
                 continue;
             }
-            let due = jobs.range(..=(clock, i64::MAX)).map(|(_, id)| &self.rows[id]);
-            let free = due.filter(|row| !row.is_row_locked() && !is_forbidden(&row.job, forbidden));
-            orders.extend(free.filter(is_early).map(|row| row.job.order()).take(wanted.count));
+            let free = level.free_between(FIRST_PLACE, clock).map(|(_, id)| &self.rows[id]);
+            let early = free.take_while(is_early).filter(|row| !is_forbidden(&row.job, forbidden));
+            orders.extend(early.map(|row| row.job.order()).take(wanted.count));
         }
         let is_wanted = |job: &Job| is_in(&wanted.tasks, job) && !is_forbidden(job, forbidden);
         let heads = self.free_queues().filter_map(|queue| self.head(now, queue, is_wanted));
@@ -63,7 +63,7 @@ impl Database {
         orders.extend(free.map(|row| row.job.order()));
         orders.sort_unstable();
         orders.truncate(wanted.count);
-        let level = self.only_level(wanted).filter(|_| self.queued.is_empty());
+        let level = self.only_level(wanted).filter(|_| self.indexes.queued.is_empty());
         let level = level.and_then(|(priority, task)| self.level(clock, wanted, priority, task, &orders));
         (orders.iter().map(|(_, _, id)| *id).collect(), level)
     }
@@ -76,8 +76,8 @@ impl Database {
             let levels = levels.keys().filter(|(_, task)| is_wanted(task));
             levels.map(|(priority, task)| (*priority, task.clone(), has_flags)).collect()
         };
-        let mut levels = of(&self.plain, false);
-        levels.extend(of(&self.flagged, true));
+        let mut levels = of(&self.indexes.plain, false);
+        levels.extend(of(&self.indexes.flagged, true));
         levels.sort_unstable();
         let mut priorities: Vec<i16> = levels.iter().map(|level| level.0).collect();
         priorities.dedup();
@@ -101,9 +101,8 @@ impl Database {
     ) -> Option<Level> {
         let (_, run_at, id) = taken.last().filter(|_| taken.len() == wanted.count)?;
         let last = (*run_at, *id);
-        let jobs = self.plain.get(&(priority, task.clone()));
-        let later = jobs.into_iter().flat_map(|jobs| jobs.range(..=(clock, i64::MAX)));
-        let mut later = later.filter(|place| **place > last);
+        let level = self.indexes.plain.get(&(priority, task.clone()));
+        let mut later = level.into_iter().flat_map(|level| level.all_between(last, clock));
         let ahead = later.nth(wanted.count - 1).filter(|_| wanted.looks_ahead);
         let ahead = ahead.map(|place| (*place, taken.len()));
         Some(Level { task_identifier: task, priority, position: Some(last), ahead })
@@ -114,19 +113,19 @@ impl Database {
         let key = (level.priority, level.task_identifier.clone());
         let is_wanted = |task: &str| wanted.unqueued.iter().any(|one| one == task);
         let is_other = |other: &&(i16, Arc<str>)| **other != key && is_wanted(&other.1);
-        let has_flagged = self.flagged.keys().any(|(_, task)| is_wanted(task));
-        if has_flagged || !self.queued.is_empty() || self.plain.keys().any(|other| is_other(&other)) {
+        let has_flagged = self.indexes.flagged.keys().any(|(_, task)| is_wanted(task));
+        if has_flagged
+            || !self.indexes.queued.is_empty()
+            || self.indexes.plain.keys().any(|other| is_other(&other))
+        {
             return (Vec::new(), None);
         }
         let clock = self.clock(now);
         let after = level.position.unwrap_or((DateTime::<Utc>::MIN_UTC, 0));
         let until = level.ahead.map_or((DateTime::<Utc>::MAX_UTC, i64::MAX), |(place, _)| place);
-        let jobs = self.plain.get(&key).filter(|_| is_wanted(&key.1));
-        let due = jobs.into_iter().flat_map(|jobs| jobs.range(..=(clock, i64::MAX)));
-        let free = due.filter(|(run_at, id)| {
-            let place = (*run_at, *id);
-            after < place && place <= until && !self.rows[id].is_row_locked()
-        });
+        let level = self.indexes.plain.get(&key).filter(|_| is_wanted(&key.1));
+        let free = level.into_iter().flat_map(|level| level.free_between(after, clock));
+        let free = free.take_while(|place| **place <= until);
         let taken: Vec<Order> = free.take(wanted.count).map(|(run_at, id)| (key.0, *run_at, *id)).collect();
         let ids = taken.iter().map(|(_, _, id)| *id).collect();
         (ids, self.level(clock, wanted, key.0, key.1, &taken))
@@ -147,22 +146,16 @@ impl Database {
             let room = level.limit.min(request.count - jobs.len());
             let key = (level.key.priority, level.key.task_identifier.clone());
             let after = (level.after.run_at.unwrap_or(DateTime::<Utc>::MIN_UTC), level.after.id);
-            let due = self.levels(request.kind).get(&key).into_iter();
-            let present = (clock, i64::MAX);
-            // The clock may have been set back since the position was read.
-            let range = (Bound::Excluded(after.min(present)), Bound::Included(present));
-            let due = due.flat_map(|jobs| jobs.range(range));
-            let is_picked = |place: &&(DateTime<Utc>, i64)| {
-                let row = &self.rows[&place.1];
-                (key.0, place.0, place.1) < request.before
-                    && !row.is_row_locked()
-                    && !is_forbidden(&row.job, forbidden)
-            };
-            let ids: Vec<i64> = due.filter(is_picked).map(|(_, id)| *id).take(room).collect();
+            let free = self.levels(request.kind).get(&key).into_iter();
+            let free = free.flat_map(|level| level.free_between(after, clock));
+            let early = free.take_while(|(run_at, id)| (key.0, *run_at, *id) < request.before);
+            let ids = early.map(|(_, id)| *id).filter(|id| !is_forbidden(&self.rows[id].job, forbidden));
+            let ids: Vec<i64> = ids.take(room).collect();
             let mut last = None;
             for id in &ids {
                 let Some(row) = self.rows.get_mut(id) else { continue };
                 row.held = Some(holder);
+                self.indexes.hide(&row.job);
                 last = Some(row.job.order());
                 jobs.push(Arc::new(Job { attempts: row.job.attempts + 1, ..row.job.clone() }));
                 self.changes.push((holder.0, *id, Change::Claimed));
@@ -181,8 +174,8 @@ impl Database {
 
     fn levels(&self, kind: Kind) -> &Levels {
         match kind {
-            Kind::Plain => &self.plain,
-            Kind::Flagged => &self.flagged,
+            Kind::Plain => &self.indexes.plain,
+            Kind::Flagged => &self.indexes.flagged,
         }
     }
 
