@@ -1,7 +1,7 @@
 //! A simulation: several workers on a model of the database, with virtual time, all by one seed.
 //!
 //! A worker of the simulation has the planner, the list, the releases and the continuity of a real one. The driver, slots,
-//! polls and heartbeats around them are imitated in [`process`]. [`model`] has the rows of jobs, queues and workers, row
+//! polls and heartbeats around them are imitated in [`process`], [`slots`] and [`replies`]. [`model`] has the rows of jobs, queues and workers, row
 //! locks, the server's clock, and our statements as functions. Statements travel through [`network`], where each may be
 //! slow, lost before or after it takes effect, or take effect late. [`faults`] has what befalls processes and the server,
 //! and what operators and applications do. [`checks`] has the invariants, with every excuse.
@@ -23,7 +23,10 @@ mod faults;
 mod model;
 mod network;
 mod process;
+mod producers;
+mod replies;
 mod setup;
+mod slots;
 mod statement;
 mod statistics;
 mod worker;
