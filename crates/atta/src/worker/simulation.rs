@@ -18,6 +18,7 @@
 
 mod agenda;
 mod checks;
+mod cron;
 mod differential;
 mod faults;
 mod model;
@@ -194,6 +195,32 @@ fn forbidden_flags_delay_only_their_jobs() {
         failing: 0.1,
         lost: random.f64() * 0.02,
         ..any_setup(random)
+    });
+}
+
+/// Several workers schedule crontab items, with all faults, and with steps of the clock by minutes. Each tick of an item is
+/// added once, and cron does not disturb jobs.
+#[test]
+fn each_tick_of_cron_is_added_once() {
+    run(SEEDS, |random| {
+        let faults = (0..random.usize(0..6)).map(|_| {
+            let kind = match random.u8(0..4) {
+                0 => FaultKind::StepClock(random.i64(-240..2400)),
+                _ => FaultKind::any(random),
+            };
+            Fault { at: MS * random.u32(0..360_000), kind, which: random.usize(..) }
+        });
+        let faults = faults.collect();
+        let lost = if random.bool() { random.f64() * 0.05 } else { 0.0 };
+        Setup {
+            faults,
+            lost,
+            late: lost / 2.0,
+            cron_for: Duration::from_secs(600),
+            workers: random.usize(1..4),
+            jobs: random.usize(1..20),
+            ..any_setup(random)
+        }
     });
 }
 

@@ -3,6 +3,7 @@
 
 mod applications;
 mod claims;
+mod crontabs;
 mod indexes;
 mod recovery;
 mod releases;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 pub(super) use applications::{AddMode, Application, Blocker, Spec};
+pub(super) use crontabs::Crontab;
 pub(super) use recovery::{Polled, Registered};
 
 use indexes::{FIRST_PLACE, Indexes};
@@ -97,6 +99,7 @@ pub(super) struct Database {
     /// The heartbeats of all workers that are not declared dead.
     heartbeats: BTreeSet<(DateTime<Utc>, WorkerNumber)>,
     pub(super) deaths: BTreeMap<WorkerNumber, DateTime<Utc>>,
+    pub(super) crontabs: BTreeMap<String, Crontab>,
     pub(super) started_at: DateTime<Utc>,
     /// By how much the server's clock was set.
     pub(super) offset: TimeDelta,
@@ -130,6 +133,7 @@ impl Database {
             workers: BTreeMap::new(),
             heartbeats: BTreeSet::new(),
             deaths: BTreeMap::new(),
+            crontabs: BTreeMap::new(),
             started_at: DateTime::UNIX_EPOCH,
             offset: TimeDelta::zero(),
             freed_queues: BTreeMap::new(),

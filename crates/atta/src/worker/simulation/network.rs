@@ -141,6 +141,7 @@ impl World {
                 Answer::Polled(database.poll(now, worker, continuous, for_jobs, forbidden))
             }
             Effect::Recover { continuous } => return self.recover(worker, continuous),
+            Effect::Cron(statement) => return self.execute_cron(worker, &statement).map(Answer::Cron),
             Effect::FreeOrphans => {
                 let freed = database.recover(now, true, 0.5).len();
                 self.note(|_| format!("worker {worker} frees orphans: {freed}"));

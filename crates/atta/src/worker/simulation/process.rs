@@ -46,6 +46,7 @@ impl World {
                 }
             }
             Step::FreeOrphans => self.send(number, Statement::FreeOrphans),
+            Step::CronTimer => self.on_cron_timer(number),
             Step::Deliver(event) => self.deliver(number, event)?,
             Step::Send(statement) => self.send(number, statement),
             Step::Reply(statement) => self.on_reply(number, statement)?,

@@ -54,6 +54,7 @@ impl World {
                 self.plan(now + THRESHOLD / PER_THRESHOLD, number, Step::SendHeartbeat);
                 if is_first {
                     self.send(number, Statement::Poll);
+                    self.start_cron(number);
                     self.plan(now + THRESHOLD * ORPHANS_LATER, number, Step::FreeOrphans);
                     // A shutdown that was requested before the start is noticed now.
                     let is_stopping = self.workers.get(&number).is_some_and(|it| it.is_stopping);
@@ -121,6 +122,10 @@ impl World {
             }
             (Statement::Search { .. }, Answer::Searched(returned, blocked)) => {
                 Event::Searched(Ok((returned, blocked)))
+            }
+            (Statement::Cron(_), Answer::Cron(answer)) => {
+                self.on_cron_answer(number, answer);
+                return Ok(());
             }
             (Statement::Renew { .. }, Answer::Renewed(times)) => Event::Renewed(times),
             (Statement::Release { entries, is_apart, sent }, Answer::Released(fates)) => {
@@ -211,6 +216,10 @@ impl World {
                 }
                 let pause = unsettled.backoff.next();
                 self.plan(now + pause, number, Step::Send(Statement::Promote { lane, unsettled }));
+                return Ok(());
+            }
+            Statement::Cron(_) => {
+                self.on_cron_error(number);
                 return Ok(());
             }
             Statement::Search { .. } => Event::Searched(Err(trouble.error())),

@@ -48,6 +48,8 @@ pub(super) struct Setup {
     pub(super) late_notifications: f64,
     pub(super) duplicated: f64,
     pub(super) faults: Vec<Fault>,
+    /// Workers schedule crontab items during this time. Zero: they have none.
+    pub(super) cron_for: Duration,
     /// The invariants that look at all rows, or at all runs, are not checked: large runs do without.
     pub(super) skips_scans: bool,
 }

@@ -12,6 +12,7 @@ use super::super::planner::scan::{Request, Seen};
 use super::super::queries::Promoted as Claimed;
 use super::super::release::{Entry, Fate};
 use super::super::run::{Failure, Finished, Outcome};
+use super::cron::{CronAnswer, CronStatement};
 use super::model::Polled;
 use crate::{Error, Job};
 
@@ -28,6 +29,7 @@ pub(super) enum Statement {
     Search { known: KnownJobs },
     Renew { ids: Vec<i64>, backoff: Backoff },
     Release { entries: Vec<Entry>, is_apart: bool, sent: Instant },
+    Cron(CronStatement),
 }
 
 /// What a statement does when it reaches the server. A copy, since the worker may go on before that.
@@ -43,6 +45,7 @@ pub(super) enum Effect {
     Search(KnownJobs),
     Renew(Vec<i64>),
     Release(Vec<Entry>),
+    Cron(CronStatement),
 }
 
 /// What comes back.
@@ -62,6 +65,7 @@ pub(super) enum Answer {
     Searched(usize, usize),
     Renewed(Times),
     Released(HashMap<i64, Fate>),
+    Cron(CronAnswer),
 }
 
 /// Why no answer comes back.
@@ -114,6 +118,7 @@ impl Statement {
             Statement::Search { .. } => "search",
             Statement::Renew { .. } => "renew",
             Statement::Release { .. } => "release",
+            Statement::Cron(_) => "cron",
         }
     }
 
@@ -124,6 +129,7 @@ impl Statement {
             Statement::Poll => Effect::Poll { continuous, for_jobs },
             Statement::Recover => Effect::Recover { continuous },
             Statement::FreeOrphans => Effect::FreeOrphans,
+            Statement::Cron(statement) => Effect::Cron(statement.clone()),
             Statement::Claim(wanted) => Effect::Claim(copy_wanted(wanted)),
             Statement::Pick(wanted) => Effect::Pick { lane: wanted.lane, request: wanted.request.clone() },
             Statement::Commit { lane, settlement } => {

@@ -11,6 +11,7 @@ use super::super::plan::LocalQueueConfig;
 use super::super::planner::{Planner, Rules};
 use super::super::release::Pending;
 use super::super::run::Claim;
+use super::cron::Schedule;
 use super::model::Cause;
 use super::setup::{POLL_INTERVAL, Setup, TASKS, THRESHOLD};
 use crate::Job;
@@ -102,6 +103,9 @@ pub(super) struct Worker {
     pub(super) has_polled: bool,
     pub(super) recovered_at: Option<Duration>,
 
+    /// None if the run has no cron, or before the start.
+    pub(super) cron: Option<Schedule>,
+
     /// How many jobs each batch has that is not committed yet.
     pub(super) picked: BTreeMap<u64, usize>,
     /// Since when a slot is free.
@@ -145,6 +149,7 @@ impl Worker {
             is_poll_asked: false,
             has_polled: false,
             recovered_at: None,
+            cron: None,
             picked: BTreeMap::new(),
             idle_since: since_start,
             is_stopping: false,

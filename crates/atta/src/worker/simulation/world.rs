@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::super::planner::Event;
 use super::agenda::Agenda;
+use super::cron::Ticks;
 use super::model::{Cause, Change, Database, WorkerNumber};
 use super::setup::Setup;
 use super::statement::{Effect, Sent, Statement};
@@ -56,6 +57,7 @@ pub(super) enum Step {
     PollRested,
     PollDue(u64),
     FreeOrphans,
+    CronTimer,
     Deliver(Event),
     /// The reply to a statement, or the error.
     Reply(u64),
@@ -70,6 +72,7 @@ pub(super) struct Streams {
     pub(super) network: fastrand::Rng,
     pub(super) losses: fastrand::Rng,
     pub(super) work: fastrand::Rng,
+    pub(super) cron: fastrand::Rng,
 }
 
 pub(super) struct World {
@@ -100,6 +103,7 @@ pub(super) struct World {
     pub(super) declared: HashMap<WorkerNumber, Duration>,
     /// The flags whose jobs no worker may run now.
     pub(super) forbidden: Vec<String>,
+    pub(super) ticks: Ticks,
     pub(super) statistics: Statistics,
     trace: Option<Vec<String>>,
 }
@@ -117,7 +121,13 @@ impl World {
         let stream =
             |salt: u64| fastrand::Rng::with_seed(setup.seed.wrapping_mul(0x9e37_79b9).wrapping_add(salt));
         let mut world = World {
-            random: Streams { adds: stream(1), network: stream(2), losses: stream(3), work: stream(4) },
+            random: Streams {
+                adds: stream(1),
+                network: stream(2),
+                losses: stream(3),
+                work: stream(4),
+                cron: stream(5),
+            },
             agenda: Agenda::new(),
             database: Database::new(),
             workers: BTreeMap::new(),
@@ -137,6 +147,7 @@ impl World {
             lost: HashMap::new(),
             declared: HashMap::new(),
             forbidden: if setup.flagged > 0.0 { vec![FORBIDDEN.to_owned()] } else { Vec::new() },
+            ticks: Ticks::default(),
             statistics: Statistics::default(),
             trace: traces.then(Vec::new),
             setup: setup.clone(),
@@ -168,6 +179,7 @@ impl World {
     fn run_to_end(&mut self) -> Result<(), String> {
         loop {
             let is_done = self.added == self.setup.jobs && self.database.is_empty();
+            let is_done = is_done && self.now() >= self.setup.cron_for;
             if is_done && self.database.queues.is_empty() {
                 return self.check_end();
             }
@@ -197,6 +209,7 @@ impl World {
                 self.agenda.add(self.now() + CHECKS, Happening::Check);
                 if !self.setup.skips_scans {
                     self.check_rows()?;
+                    self.check_ticks()?;
                 }
             }
             Happening::Fault(index) => self.begin_fault(index),
