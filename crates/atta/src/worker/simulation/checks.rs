@@ -148,6 +148,9 @@ impl World {
         let is_idle = self.workers.values().any(|worker| has_time(worker, LONGEST_IDLE));
         for row in self.database.claimable(now, &self.forbidden).filter(|_| is_idle) {
             let since = self.database.visible_since(now, row);
+            if self.may_be_refused(&row.job) {
+                continue;
+            }
             // Workers rarely read jobs with flags, since most of them may be forbidden: see `REST_FLAGGED` in the scan.
             if row.job.flags.is_some() && since.max(row.ready_since) + LONGEST_FLAGGED >= now {
                 continue;
@@ -203,6 +206,7 @@ impl World {
         let Some(ended_at) = self.ended_at.get(&(owner, row.job.id)) else { return Ok(()) };
         let since = row.unused_since.max(*ended_at).max(worker.disturbed_at);
         let is_late = since + LONGEST_IDLE < self.now() && *ended_at >= row.locked_since && !row.is_used;
+        let is_late = is_late && !self.may_be_refused(&row.job);
         match is_late && worker.runs.values().all(|run| run.job.id != row.job.id) {
             true => Err(format!("job {} has ended, and its outcome is not written", row.job.id)),
             false => Ok(()),
@@ -224,11 +228,21 @@ impl World {
         self.check_statements()
     }
 
-    /// Each add wakes all workers, each run ends with a release, and workers ask now and then.
+    /// Each add wakes all workers, each run ends with a release, and workers ask now and then. While all statements take
+    /// long, held jobs that may not start yet are picked again after each hold budget. A refusal of held jobs that polls do
+    /// not report is not limited: the worker tries it again with each pick.
     fn check_statements(&self) -> Result<(), String> {
+        if self.setup.refusal.as_ref().is_some_and(|refusal| !refusal.is_visible) {
+            return Ok(());
+        }
+        let is_slow = !self.setup.usual_delay.is_zero();
+        let budgets = if is_slow { self.now().as_millis() as usize / 50 } else { 0 };
         let workers = self.last_worker;
         let polls = (self.now().as_secs_f64() / POLL_INTERVAL.as_secs_f64()) as usize + 1;
-        let most = (self.setup.jobs + self.statistics.starts) * (2 + 4 * workers) + 8 * workers * polls + 50;
+        let most = (self.setup.jobs + self.statistics.starts) * (2 + 4 * workers)
+            + 8 * workers * polls
+            + workers * budgets
+            + 50;
         let sent = self.statistics.for_jobs();
         match sent > most {
             true => Err(format!("{sent} statements for {} starts: more than {most}", self.statistics.starts)),

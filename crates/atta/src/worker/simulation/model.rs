@@ -6,6 +6,7 @@ mod claims;
 mod crontabs;
 mod indexes;
 mod recovery;
+mod refusals;
 mod releases;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 pub(super) use applications::{AddMode, Application, Blocker, Spec};
 pub(super) use crontabs::Crontab;
 pub(super) use recovery::{Polled, Registered};
+pub(super) use refusals::{RefusedChange, Refusing};
 
 use indexes::{FIRST_PLACE, Indexes};
 
@@ -108,6 +110,9 @@ pub(super) struct Database {
     /// Who has claimed or lost a job since the world last asked.
     changes: Vec<(WorkerNumber, i64, Change)>,
     last_id: i64,
+    pub(super) refusing: Option<Refusing>,
+    /// Whether polls report triggers of the table of jobs.
+    pub(super) has_triggers: bool,
     /// The settings of all workers.
     pub(super) threshold: Duration,
     pub(super) recovery_delay: Duration,
@@ -139,6 +144,8 @@ impl Database {
             freed_queues: BTreeMap::new(),
             changes: Vec::new(),
             last_id: 0,
+            refusing: None,
+            has_triggers: false,
             threshold: THRESHOLD,
             recovery_delay: Duration::ZERO,
             crash_limit: 3,

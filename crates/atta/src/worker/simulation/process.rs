@@ -7,6 +7,7 @@ use super::super::backoff::Backoff;
 use super::super::planner::{Command, Event, Surroundings};
 use super::super::release::{APART, BATCHES, Report};
 use super::model::WorkerNumber;
+use super::refusals::Promotion;
 use super::setup::POLL_INTERVAL;
 use super::statement::Statement;
 use super::worker::{Polling, TimerEntry};
@@ -105,6 +106,9 @@ impl World {
                 let event = Event::Claimed { wanted: Box::new(wanted), claimed };
                 self.plan(now + MS, number, Step::Deliver(event));
             }
+            Command::ClaimDurably(wanted) if wanted.one_by_one => {
+                self.send(number, Statement::ClaimOneByOne(wanted))
+            }
             Command::ClaimDurably(wanted) => self.send(number, Statement::Claim(wanted)),
             Command::Hold(wanted) => self.send(number, Statement::Pick(wanted)),
             Command::CommitBatch { lane, settlement } => {
@@ -113,7 +117,8 @@ impl World {
             Command::Promote { lane, mut unsettled } => {
                 let is_first = unsettled.backoff.tries() == 0;
                 let pause = if is_first { Duration::ZERO } else { unsettled.backoff.next() };
-                self.plan(now + pause, number, Step::Send(Statement::Promote { lane, unsettled }));
+                let promotion = Box::new(Promotion::new(lane, unsettled));
+                self.plan(now + pause, number, Step::Send(Statement::Promote(promotion)));
             }
             Command::Search { known } => self.send(number, Statement::Search { known }),
             Command::RenewLocks { ids } => {

@@ -1,18 +1,20 @@
 //! What a worker does with the reply to a statement, or with its error: mostly an event for the planner.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::super::backoff::Backoff;
 use super::super::claim::held::Wanted;
-use super::super::claim::promote::{Split, Unsettled, split};
-use super::super::claim::{Claimed, Left};
+use super::super::claim::promote::Unsettled;
+use super::super::claim::{Claimed, Left, Refusal};
 use super::super::planner::Event;
 use super::super::release::{Fate, Report};
 use super::model::{Polled, WorkerNumber};
+use super::refusals::refusal;
 use super::setup::{POLL_INTERVAL, THRESHOLD};
 use super::statement::{Answer, Sent, Statement, Trouble};
 use super::worker::Polling;
 use super::world::{MS, Step, World};
+use crate::Job;
 use crate::recovery::{Heartbeat, PER_THRESHOLD};
 
 /// See `wake.rs` and `recovery/sweep.rs`.
@@ -76,18 +78,22 @@ impl World {
                 }
                 return Ok(());
             }
+            (statement, Answer::Refused) => return self.on_refused(number, statement),
             (Statement::Claim(wanted), Answer::Claimed(jobs, level)) => {
                 let has_forbidden = wanted.level.is_none() && !self.forbidden.is_empty();
-                let claimed = Claimed {
-                    refused: Vec::new(),
-                    jobs,
-                    without_room: Vec::new(),
-                    unreadable: Vec::new(),
-                    asked_at: sent_at,
-                    took: instant - sent_at,
-                    level,
-                    has_forbidden,
+                let took = instant - sent_at;
+                let claimed = Claimed { jobs, level, has_forbidden, ..claimed_nothing(sent_at, took) };
+                Event::Claimed { wanted: Box::new(wanted), claimed: Ok(claimed) }
+            }
+            (Statement::ClaimOneByOne(wanted), Answer::ClaimedOneByOne(jobs, refused)) => {
+                let has_forbidden = !self.forbidden.is_empty();
+                let refuse = |job: Job| {
+                    let Job { id, task_identifier, .. } = job;
+                    Refusal { id, task_identifier, error: refusal() }
                 };
+                let refused = refused.into_iter().map(refuse).collect();
+                let took = instant - sent_at;
+                let claimed = Claimed { jobs, refused, has_forbidden, ..claimed_nothing(sent_at, took) };
                 Event::Claimed { wanted: Box::new(wanted), claimed: Ok(claimed) }
             }
             (Statement::Pick(Wanted { lane, request, .. }), Answer::Picked(jobs, mut seen)) => {
@@ -116,9 +122,9 @@ impl World {
                 };
                 Event::BatchEnded { lane, picked, left }
             }
-            (Statement::Promote { lane, unsettled }, Answer::Promoted(claimed)) => {
-                let Split { left, .. } = split(unsettled, claimed);
-                Event::Promoted { lane, left }
+            (Statement::Promote(mut promotion), Answer::Promoted(promoted)) => {
+                promotion.on_promoted(promoted);
+                return self.go_on_promoting(number, *promotion);
             }
             (Statement::Search { .. }, Answer::Searched(returned, blocked)) => {
                 Event::Searched(Ok((returned, blocked)))
@@ -148,7 +154,7 @@ impl World {
     fn on_polled(&mut self, number: WorkerNumber, sent_at: Instant, polled: Polled) -> Result<(), String> {
         let (now, instant) = (self.now(), self.agenda.instant());
         let Some(worker) = self.workers.get_mut(&number) else { return Ok(()) };
-        worker.may_hold = polled.recent_deaths < SUSPICIOUS_DEATHS;
+        worker.may_hold = polled.recent_deaths < SUSPICIOUS_DEATHS && !polled.has_triggers;
         worker.has_polled = true;
         let again = THRESHOLD / PER_THRESHOLD;
         let is_time = worker.recovered_at.is_none_or(|time| now - time >= again);
@@ -197,7 +203,7 @@ impl World {
                 self.plan(now + THRESHOLD * ORPHANS_LATER, number, Step::FreeOrphans);
                 return Ok(());
             }
-            Statement::Claim(wanted) => {
+            Statement::Claim(wanted) | Statement::ClaimOneByOne(wanted) => {
                 Event::Claimed { wanted: Box::new(wanted), claimed: Err(trouble.error()) }
             }
             Statement::Pick(Wanted { lane, .. }) => {
@@ -210,12 +216,14 @@ impl World {
                 let unsettled = Some(Unsettled::new(settlement, may_be_committed));
                 Event::BatchEnded { lane, picked, left: Left { unsettled, ..Left::default() } }
             }
-            Statement::Promote { lane, mut unsettled } => {
-                if unsettled.backoff.tries() == 0 {
-                    unsettled.backoff.next();
+            Statement::Promote(promotion) => {
+                let mut promotion = promotion.again();
+                let backoff = &mut promotion.unsettled.backoff;
+                if backoff.tries() == 0 {
+                    backoff.next();
                 }
-                let pause = unsettled.backoff.next();
-                self.plan(now + pause, number, Step::Send(Statement::Promote { lane, unsettled }));
+                let pause = backoff.next();
+                self.plan(now + pause, number, Step::Send(Statement::Promote(Box::new(promotion))));
                 return Ok(());
             }
             Statement::Cron(_) => {
@@ -239,8 +247,21 @@ impl World {
     }
 }
 
+fn claimed_nothing(asked_at: Instant, took: Duration) -> Claimed {
+    Claimed {
+        jobs: Vec::new(),
+        without_room: Vec::new(),
+        unreadable: Vec::new(),
+        refused: Vec::new(),
+        asked_at,
+        took,
+        level: None,
+        has_forbidden: false,
+    }
+}
+
 impl super::worker::Worker {
-    fn end_release(&mut self, is_apart: bool, sent: Instant) {
+    pub(super) fn end_release(&mut self, is_apart: bool, sent: Instant) {
         if is_apart {
             self.apart -= 1;
         } else if let Some(index) = self.batches.iter().position(|time| *time == sent) {

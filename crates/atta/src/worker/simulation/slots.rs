@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::planner::Event;
 use super::super::run::{Failure, Finished, Outcome};
-use super::model::WorkerNumber;
+use super::model::{Cause, WorkerNumber};
 use super::setup::TASKS;
 use super::worker::Run;
 use super::world::{MS, Step, World};
@@ -78,12 +78,15 @@ impl World {
 
     fn finish(&mut self, number: WorkerNumber, run: u64, outcome: Outcome) {
         let Some(worker) = self.workers.get_mut(&number) else { return };
-        let Some(Run { job, claim, began, .. }) = worker.runs.remove(&run) else { return };
+        let Some(Run { job, claim, began, lost }) = worker.runs.remove(&run) else { return };
         if worker.runs.len() + 1 == self.setup.slots {
             worker.idle_since = self.agenda.now();
         }
         let duration = self.now().saturating_sub(began);
-        self.ended_at.insert((number, job.id), self.now());
+        // If the claim is gone, there is nothing to write. A job that was held may be claimed again.
+        if matches!(lost, None | Some(Cause::Connection)) {
+            self.ended_at.insert((number, job.id), self.now());
+        }
         if matches!(outcome, Outcome::Completed) {
             self.ended.insert(job.id);
         }

@@ -32,6 +32,8 @@ pub(super) enum Happening {
     Fault(usize),
     ServerIsBack,
     RowIsUnused(i64),
+    BeginRefusal,
+    EndRefusal,
     /// No flag is forbidden any more.
     AllowFlags,
     /// A statement reaches the server, unless that was started anew meanwhile.
@@ -167,6 +169,11 @@ impl World {
         }
         world.agenda.add(CHECKS, Happening::Check);
         world.agenda.add(setup.forbidden_for, Happening::AllowFlags);
+        if let Some(refusal) = &setup.refusal {
+            world.database.has_triggers = refusal.is_visible;
+            world.agenda.add(refusal.from, Happening::BeginRefusal);
+            world.agenda.add(refusal.until, Happening::EndRefusal);
+        }
         world
     }
 
@@ -218,6 +225,8 @@ impl World {
                 let now = self.now();
                 self.database.update(now, id, |row| (row.is_used, row.unused_since) = (false, now));
             }
+            Happening::BeginRefusal => self.begin_refusal(),
+            Happening::EndRefusal => self.end_refusal(),
             Happening::AllowFlags => {
                 let flags = std::mem::take(&mut self.forbidden);
                 self.database.free_flagged(self.agenda.now(), &flags);

@@ -23,10 +23,37 @@ impl Database {
         wanted: &Claimable,
         forbidden: &[String],
     ) -> (Vec<Job>, Option<Level>) {
-        let (ids, level) = match &wanted.level {
+        let (ids, level) = self.choose_claimable(now, wanted, forbidden);
+        (self.lock(now, worker, ids), level)
+    }
+
+    /// find_claimable.sql, and mark_claimed.sql for each job. Returns the claimed jobs, and those that were refused.
+    pub(in super::super) fn claim_one_by_one(
+        &mut self,
+        now: Duration,
+        worker: WorkerNumber,
+        wanted: &Claimable,
+        forbidden: &[String],
+    ) -> (Vec<Job>, Vec<Job>) {
+        let (ids, _) = self.choose(now, wanted, forbidden);
+        let (refused, ids): (Vec<i64>, Vec<i64>) = ids.into_iter().partition(|id| self.refuses_claim_of(*id));
+        let refused = refused.iter().map(|id| self.rows[id].job.clone()).collect();
+        (self.lock(now, worker, ids), refused)
+    }
+
+    pub(super) fn choose_claimable(
+        &self,
+        now: Duration,
+        wanted: &Claimable,
+        forbidden: &[String],
+    ) -> (Vec<i64>, Option<Level>) {
+        match &wanted.level {
             Some(level) => self.choose_in_level(now, wanted, level),
             None => self.choose(now, wanted, forbidden),
-        };
+        }
+    }
+
+    fn lock(&mut self, now: Duration, worker: WorkerNumber, ids: Vec<i64>) -> Vec<Job> {
         let at = self.clock(now);
         let mut claimed = Vec::with_capacity(ids.len());
         for id in ids {
@@ -40,13 +67,14 @@ impl Database {
         for queue in claimed.iter().filter_map(|job| job.job_queue_id) {
             self.queues.insert(queue, QueueLock { worker, at, since: now });
         }
-        (claimed, level)
+        claimed
     }
 
-    /// The most urgent jobs. A queue whose first job is hidden by a row lock brings nothing.
+    /// The most urgent jobs. A queue whose first job is left out, or hidden by a row lock, brings nothing.
     fn choose(&self, now: Duration, wanted: &Claimable, forbidden: &[String]) -> (Vec<i64>, Option<Level>) {
         let is_in = |tasks: &[String], job: &Job| tasks.iter().any(|task| **task == *job.task_identifier);
         let is_early = |row: &&Row| row.job.order() < wanted.before;
+        let is_left_out = |row: &Row| wanted.left_out.contains(&row.job.id);
         let clock = self.clock(now);
         let mut orders: Vec<Order> = Vec::new();
         for ((_, task), level) in self.indexes.plain.iter().chain(&self.indexes.flagged) {
@@ -55,11 +83,12 @@ impl Database {
             }
             let free = level.free_between(FIRST_PLACE, clock).map(|(_, id)| &self.rows[id]);
             let early = free.take_while(is_early).filter(|row| !is_forbidden(&row.job, forbidden));
+            let early = early.filter(|row| !is_left_out(row));
             orders.extend(early.map(|row| row.job.order()).take(wanted.count));
         }
         let is_wanted = |job: &Job| is_in(&wanted.tasks, job) && !is_forbidden(job, forbidden);
         let heads = self.free_queues().filter_map(|queue| self.head(now, queue, is_wanted));
-        let free = heads.filter(|row| is_early(row) && !row.is_row_locked());
+        let free = heads.filter(|row| is_early(row) && !row.is_row_locked() && !is_left_out(row));
         orders.extend(free.map(|row| row.job.order()));
         orders.sort_unstable();
         orders.truncate(wanted.count);
@@ -241,17 +270,10 @@ impl Database {
         let mut claimed = Claimed { ours: Times::new(), blocked: HashSet::new() };
         let at = self.clock(now);
         for job in jobs {
-            let Some(row) = self.rows.get(&job.id) else { continue };
-            let is_untouched = row.job.revision == job.revision
-                && match row.locked {
-                    None => row.job.attempts == job.attempts - 1,
-                    Some((owner, _)) => owner == worker && row.job.attempts == job.attempts,
-                };
-            if !is_untouched {
-                continue;
-            }
-            if row.is_row_locked() {
-                claimed.blocked.insert(job.id);
+            if !self.is_promotable(worker, job) {
+                if self.is_untouched(worker, job) {
+                    claimed.blocked.insert(job.id);
+                }
                 continue;
             }
             self.update(now, job.id, |row| {
@@ -264,6 +286,20 @@ impl Database {
             claimed.ours.insert(job.id, at);
         }
         claimed
+    }
+
+    /// Whether nobody has changed the job since this worker picked it.
+    fn is_untouched(&self, worker: WorkerNumber, job: &Job) -> bool {
+        let is_same = |row: &Row| match row.locked {
+            None => row.job.attempts == job.attempts - 1,
+            Some((owner, _)) => owner == worker && row.job.attempts == job.attempts,
+        };
+        self.rows.get(&job.id).is_some_and(|row| row.job.revision == job.revision && is_same(row))
+    }
+
+    /// The same, and no other transaction has locked the row.
+    pub(super) fn is_promotable(&self, worker: WorkerNumber, job: &Job) -> bool {
+        self.is_untouched(worker, job) && self.rows.get(&job.id).is_some_and(|row| !row.is_row_locked())
     }
 
     /// refresh_locks.sql: locks that are an hour old are renewed.

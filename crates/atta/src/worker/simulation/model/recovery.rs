@@ -21,6 +21,8 @@ pub(in super::super) struct Polled {
     pub(in super::super) others_are_stale: bool,
     pub(in super::super) others_are_dead: bool,
     pub(in super::super) recent_deaths: usize,
+    /// Triggers may refuse changes of jobs, so nothing is held.
+    pub(in super::super) has_triggers: bool,
     /// How long until the next jobs are due.
     pub(in super::super) next_due: Vec<Duration>,
 }
@@ -88,7 +90,8 @@ impl Database {
         let recent = self.deaths.values().filter(|at| **at > clock - TimeDelta::minutes(5)).count();
         let next_due = if for_jobs { self.next_due(clock, forbidden) } else { Vec::new() };
         if self.are_all_alive(clock) {
-            return Polled { recent_deaths: recent, next_due, ..Polled::default() };
+            let has_triggers = self.has_triggers;
+            return Polled { recent_deaths: recent, has_triggers, next_due, ..Polled::default() };
         }
         let threshold = self.threshold.as_secs_f64();
         let age = |row: &Registered| seconds(clock - row.heartbeat_at).abs();
@@ -100,6 +103,7 @@ impl Database {
             others_are_stale: !self.stale(now, worker, continuous).is_empty(),
             others_are_dead: self.workers.values().any(|row| row.declared_dead_at.is_some()),
             recent_deaths: recent + others.count(),
+            has_triggers: self.has_triggers,
             next_due,
         }
     }
