@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::super::list::Next;
 use super::super::run::Claim;
 use super::model::{Cause, Row, WorkerNumber};
-use super::setup::{POLL_INTERVAL, THRESHOLD};
+use super::setup::{Fault, FaultKind, POLL_INTERVAL, THRESHOLD};
 use super::worker::{Run, Worker};
 use super::world::World;
 
@@ -42,8 +42,10 @@ impl World {
             Claim::Durable => {
                 row.locked.is_some_and(|(owner, at)| owner == number && Some(at) == job.locked_at)
             }
-            Claim::Held(lane) => {
-                row.held == Some((number, lane)) || row.locked.is_some_and(|(owner, _)| owner == number)
+            // Another lane of the worker may have picked it since. The worker then promotes it for the first lane.
+            Claim::Held(_) => {
+                let holder = row.held.map(|(owner, _)| owner);
+                holder.or(row.locked.map(|(owner, _)| owner)) == Some(number)
             }
         };
         if !row.is_some_and(has_it) {
@@ -192,6 +194,9 @@ impl World {
             };
             let has_job = self.database.rows().values().any(is_of_queue);
             let has_run = worker.runs.values().any(|run| run.job.job_queue_id == Some(*queue));
+            // An operator has taken a job of the queue, and the worker still waits for a slot for it.
+            let taken = self.taken.get(&(lock.worker, *queue));
+            let has_run = has_run || taken.is_some_and(|id| worker.planner.knows(*id));
             let is_old = lock.since + LONGEST_UNKNOWN < now;
             if is_old && is_quiet(worker) && !has_job && !has_run {
                 return Err(format!("queue {queue} stays locked by a worker that has no job of it"));
@@ -228,20 +233,27 @@ impl World {
         self.check_statements()
     }
 
-    /// Each add wakes all workers, each run ends with a release, and workers ask now and then. While all statements take
-    /// long, held jobs that may not start yet are picked again after each hold budget. A refusal of held jobs that polls do
-    /// not report is not limited: the worker tries it again with each pick.
+    /// Each add wakes all workers, each run ends with a release, and workers ask now and then. More is allowed in some cases:
+    ///
+    /// - while all statements take long, held jobs that may not start yet are picked again after each hold budget;
+    /// - after an operator has unlocked a job that runs, its worker claims and returns the job after each hold budget;
+    /// - each worker tries to claim a refused job after one second, two, four and so on, and to write its outcome;
+    /// - a refusal of held jobs that polls do not report is not limited: the worker tries it again with each pick.
     fn check_statements(&self) -> Result<(), String> {
         if self.setup.refusal.as_ref().is_some_and(|refusal| !refusal.is_visible) {
             return Ok(());
         }
-        let is_slow = !self.setup.usual_delay.is_zero();
-        let budgets = if is_slow { self.now().as_millis() as usize / 50 } else { 0 };
+        let is_unlocked = |fault: &Fault| matches!(fault.kind, FaultKind::UnlockJob);
+        let is_slow = !self.setup.usual_delay.is_zero() || self.setup.faults.iter().any(is_unlocked);
+        let budgets = if is_slow { 3 * self.now().as_millis() as usize / 50 } else { 0 };
+        let tries =
+            if self.setup.refusal.is_some() { self.setup.jobs * (32 * self.last_worker + 16) } else { 0 };
         let workers = self.last_worker;
         let polls = (self.now().as_secs_f64() / POLL_INTERVAL.as_secs_f64()) as usize + 1;
         let most = (self.setup.jobs + self.statistics.starts) * (2 + 4 * workers)
             + 8 * workers * polls
             + workers * budgets
+            + tries
             + 50;
         let sent = self.statistics.for_jobs();
         match sent > most {

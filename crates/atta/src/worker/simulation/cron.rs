@@ -2,10 +2,18 @@
 //! module, since they are private to cron. The loop around them, `cron/schedule.rs`, is imitated by [`Schedule`]. An item is
 //! due every so many minutes.
 
-#[expect(unreachable_pub, reason = "the library exports a type of this file, from where it belongs")]
+#[expect(
+    clippy::duplicate_mod,
+    unreachable_pub,
+    reason = "it is private to cron, which exports one of its types"
+)]
 #[path = "../../cron/moment.rs"]
 mod moment;
-#[expect(dead_code, reason = "the schedule needs only a part of it")]
+#[expect(
+    clippy::duplicate_mod,
+    dead_code,
+    reason = "it is private to cron, and not all of it is needed here"
+)]
 #[path = "../../cron/plan.rs"]
 mod plan;
 mod ticks;

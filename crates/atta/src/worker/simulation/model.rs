@@ -209,12 +209,13 @@ impl Database {
     pub(super) fn update(&mut self, now: Duration, id: i64, change: impl FnOnce(&mut Row)) {
         let Some(row) = self.rows.get_mut(&id) else { return };
         self.indexes.remove(row);
-        let had = (row.locked, row.held, row.is_used);
+        let (had, was_available) = ((row.locked, row.held, row.is_used), row.is_available());
         change(row);
         let is_free = |(locked, held, is_used): (Option<_>, Option<Holder>, bool)| {
             locked.is_none() && held.is_none() && !is_used
         };
-        if is_free((row.locked, row.held, row.is_used)) && !is_free(had) {
+        let could_be_claimed = is_free(had) && was_available;
+        if is_free((row.locked, row.held, row.is_used)) && row.is_available() && !could_be_claimed {
             row.free_since = now;
         }
         if row.locked.is_some() && row.locked != had.0 {

@@ -83,13 +83,10 @@ impl Promotion {
         }
     }
 
-    /// The next statement, or the event if all parts were tried.
-    pub(super) fn next(self) -> Result<Statement, Event> {
-        if !self.parts.is_empty() {
-            return Ok(Statement::Promote(Box::new(self)));
-        }
+    /// All parts were tried.
+    fn end(self) -> Event {
         let Split { left, .. } = split(self.unsettled, self.promoted);
-        Err(Event::Promoted { lane: self.lane, left })
+        Event::Promoted { lane: self.lane, left }
     }
 }
 
@@ -152,12 +149,10 @@ impl World {
         number: WorkerNumber,
         promotion: Promotion,
     ) -> Result<(), String> {
-        match promotion.next() {
-            Ok(statement) => {
-                self.send(number, statement);
-                Ok(())
-            }
-            Err(event) => self.deliver(number, event),
+        if promotion.parts.is_empty() {
+            return self.deliver(number, promotion.end());
         }
+        self.send(number, Statement::Promote(Box::new(promotion)));
+        Ok(())
     }
 }

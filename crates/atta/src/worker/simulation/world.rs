@@ -98,6 +98,8 @@ pub(super) struct World {
     /// Jobs that have run to their end, at least once.
     pub(super) ended: HashSet<i64>,
     pub(super) deleted: HashSet<i64>,
+    /// The job of a worker and a queue that an operator has taken last.
+    pub(super) taken: HashMap<(WorkerNumber, i32), i64>,
     /// When a worker's last run of a job has ended.
     pub(super) ended_at: HashMap<(WorkerNumber, i64), Duration>,
     /// Claims that were lost and are not running.
@@ -145,6 +147,7 @@ impl World {
             started: Vec::new(),
             ended: HashSet::new(),
             deleted: HashSet::new(),
+            taken: HashMap::new(),
             ended_at: HashMap::new(),
             lost: HashMap::new(),
             declared: HashMap::new(),
