@@ -14,8 +14,10 @@
 //!
 //! [`differential`] compares the model with a real PostgreSQL.
 //!
-//! Not modelled: cron, payloads without room, time limits of statements, statements that the database refuses,
-//! transactions that see an older state than the one they change, locks of queue rows, and hooks.
+//! [`cron`] has the schedule of crontab items, and [`refusals`] what a worker does if the database refuses a statement.
+//!
+//! Not modelled: payloads without room, time limits of statements, transactions that see an older state than the one they
+//! change, locks of queue rows, crontab items whose jobs another transaction blocks, and hooks.
 
 mod agenda;
 mod checks;
@@ -45,7 +47,7 @@ use world::{Ended, World};
 const MS: Duration = Duration::from_millis(1);
 
 /// The seeds of each test in a normal run.
-const SEEDS: u64 = 1429;
+const SEEDS: u64 = 1112;
 
 /// How many smaller setups are tried.
 const SHRINKS: usize = 400;
