@@ -149,7 +149,9 @@ impl World {
         }
         let now = self.now();
         let minute = Minute::of(self.database.clock(now));
-        let latest = self.ticks.latest.unwrap_or(minute);
+        // The clock may have been set before the first check.
+        let first = Minute::of(self.database.clock(now) - self.database.offset);
+        let latest = self.ticks.latest.unwrap_or(first);
         self.ticks.latest = Some(latest.max(minute));
         if latest.next() == minute && !self.is_stepped_since(STEP_NOTICED) {
             self.ticks.begun.push((minute, now));
