@@ -23,8 +23,8 @@ use super::world::World;
 /// No due job waits longer than this while a slot is free: two polls, a pause after errors, and the delays of statements.
 const LONGEST_IDLE: Duration = Duration::from_secs(8);
 
-/// The same for a job whose row an application had locked. Nothing announces it. If picks have passed it by, a pick from the
-/// start finds it, which waits for up to twenty times the duration of the last one: at most 600 ms here.
+/// The same for a job whose row an application had locked, or that was recovered. Nothing announces it. If picks have passed
+/// it by, a pick from the start finds it, which waits for up to twenty times the duration of the last one: at most 600 ms here.
 const LONGEST_PASSED_BY: Duration = Duration::from_secs(16);
 
 /// The same for a job with flags, which waits for fifty times the duration of a pick: at most 600 ms here.
@@ -161,8 +161,9 @@ impl World {
             if row.job.flags.is_some() && since.max(row.ready_since) + LONGEST_FLAGGED >= now {
                 continue;
             }
-            let was_used = row.unused_since > row.ready_since;
-            if since + if was_used { LONGEST_PASSED_BY } else { LONGEST_IDLE } < now {
+            let may_be_passed_by = row.unused_since > row.ready_since || row.crashes > 0;
+            let bound = if may_be_passed_by { LONGEST_PASSED_BY } else { LONGEST_IDLE };
+            if since + bound < now {
                 let waits = now - since;
                 return Err(format!("job {} waits for {waits:?} although a slot is free", row.job.id));
             }
