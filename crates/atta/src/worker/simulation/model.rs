@@ -4,6 +4,7 @@
 mod applications;
 mod claims;
 mod crontabs;
+mod held;
 mod indexes;
 mod recovery;
 mod refusals;
