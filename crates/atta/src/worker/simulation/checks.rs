@@ -16,12 +16,16 @@ use std::time::Duration;
 use super::super::list::Next;
 use super::super::run::Claim;
 use super::model::{Cause, Row, WorkerNumber};
-use super::setup::{POLL_INTERVAL, THRESHOLD};
+use super::setup::{Fault, FaultKind, POLL_INTERVAL, THRESHOLD};
 use super::worker::{Run, Worker};
 use super::world::World;
 
 /// No due job waits longer than this while a slot is free: two polls, a pause after errors, and the delays of statements.
 const LONGEST_IDLE: Duration = Duration::from_secs(8);
+
+/// The same for a job whose row an application had locked, or that was recovered. Nothing announces it. If picks have passed
+/// it by, a pick from the start finds it, which waits for up to twenty times the duration of the last one: at most 600 ms here.
+const LONGEST_PASSED_BY: Duration = Duration::from_secs(16);
 
 /// The same for a job with flags, which waits for fifty times the duration of a pick: at most 600 ms here.
 const LONGEST_FLAGGED: Duration = Duration::from_secs(45);
@@ -42,8 +46,10 @@ impl World {
             Claim::Durable => {
                 row.locked.is_some_and(|(owner, at)| owner == number && Some(at) == job.locked_at)
             }
-            Claim::Held(lane) => {
-                row.held == Some((number, lane)) || row.locked.is_some_and(|(owner, _)| owner == number)
+            // Another lane of the worker may have picked it since. The worker then promotes it for the first lane.
+            Claim::Held(_) => {
+                let holder = row.held.map(|(owner, _)| owner);
+                holder.or(row.locked.map(|(owner, _)| owner)) == Some(number)
             }
         };
         if !row.is_some_and(has_it) {
@@ -62,9 +68,8 @@ impl World {
         if self.forbidden.iter().any(has_flag) {
             return Err(format!("worker {number} starts job {}, whose flag is forbidden", job.id));
         }
-        let others = self.all_runs().filter(|_| !self.setup.skips_scans);
-        for (other, run) in others {
-            self.check_pair(number, next, other, run)?;
+        if !self.setup.skips_scans {
+            self.all_runs().try_for_each(|(other, run)| self.check_pair(number, next, other, run))?;
         }
         match self.setup.order_bound {
             Some(bound) => self.check_order(number, next, bound),
@@ -121,8 +126,13 @@ impl World {
     }
 
     /// A worker is declared dead only if something has happened to it alone since its last heartbeat.
+    ///
+    /// One fault of the product is excused. The server's clock is set forward, and the first heartbeat of a worker after that
+    /// has reached the server, but its reply has not arrived. In this moment the worker does not know of the step, and its
+    /// own heartbeat is the only recent one.
     pub(super) fn check_declaration(&self, dead: WorkerNumber, recorded_at: Duration) -> Result<(), String> {
-        let is_innocent = |worker: &Worker| worker.singled_out_at < recorded_at;
+        let is_excused = self.stepped_at.is_some_and(|at| self.now() < at + THRESHOLD);
+        let is_innocent = |worker: &Worker| worker.singled_out_at < recorded_at && !is_excused;
         match self.workers.get(&dead).is_some_and(is_innocent) {
             true => Err(format!("worker {dead} is declared dead for a fault that concerned all workers")),
             false => Ok(()),
@@ -144,11 +154,16 @@ impl World {
         let is_idle = self.workers.values().any(|worker| has_time(worker, LONGEST_IDLE));
         for row in self.database.claimable(now, &self.forbidden).filter(|_| is_idle) {
             let since = self.database.visible_since(now, row);
+            if self.may_be_refused(&row.job) {
+                continue;
+            }
             // Workers rarely read jobs with flags, since most of them may be forbidden: see `REST_FLAGGED` in the scan.
             if row.job.flags.is_some() && since.max(row.ready_since) + LONGEST_FLAGGED >= now {
                 continue;
             }
-            if since + LONGEST_IDLE < now {
+            let may_be_passed_by = row.unused_since > row.ready_since || row.crashes > 0;
+            let bound = if may_be_passed_by { LONGEST_PASSED_BY } else { LONGEST_IDLE };
+            if since + bound < now {
                 let waits = now - since;
                 return Err(format!("job {} waits for {waits:?} although a slot is free", row.job.id));
             }
@@ -185,6 +200,9 @@ impl World {
             };
             let has_job = self.database.rows().values().any(is_of_queue);
             let has_run = worker.runs.values().any(|run| run.job.job_queue_id == Some(*queue));
+            // An operator has taken a job of the queue, and the worker still waits for a slot for it.
+            let taken = self.taken.get(&(lock.worker, *queue));
+            let has_run = has_run || taken.is_some_and(|id| worker.planner.knows(*id));
             let is_old = lock.since + LONGEST_UNKNOWN < now;
             if is_old && is_quiet(worker) && !has_job && !has_run {
                 return Err(format!("queue {queue} stays locked by a worker that has no job of it"));
@@ -199,6 +217,7 @@ impl World {
         let Some(ended_at) = self.ended_at.get(&(owner, row.job.id)) else { return Ok(()) };
         let since = row.unused_since.max(*ended_at).max(worker.disturbed_at);
         let is_late = since + LONGEST_IDLE < self.now() && *ended_at >= row.locked_since && !row.is_used;
+        let is_late = is_late && !self.may_be_refused(&row.job);
         match is_late && worker.runs.values().all(|run| run.job.id != row.job.id) {
             true => Err(format!("job {} has ended, and its outcome is not written", row.job.id)),
             false => Ok(()),
@@ -210,20 +229,38 @@ impl World {
         if self.setup.is_exact && !self.started.is_sorted() {
             return Err(format!("jobs started out of order: {:?}", self.started));
         }
-        let added = 1..=i64::try_from(self.added).unwrap_or(i64::MAX);
+        let added = 1..=i64::try_from(self.added + self.ticks.count()).unwrap_or(i64::MAX);
         let is_left = |id: &i64| self.database.rows().contains_key(id);
         let is_lost = |id: &i64| !self.ended.contains(id) && !self.deleted.contains(id) && !is_left(id);
         if let Some(id) = added.into_iter().find(is_lost) {
             return Err(format!("job {id} is lost"));
         }
+        self.check_all_ticks()?;
         self.check_statements()
     }
 
-    /// Each add wakes all workers, each run ends with a release, and workers ask now and then.
+    /// Each add wakes all workers, each run ends with a release, and workers ask now and then. More is allowed in some cases:
+    ///
+    /// - while all statements take long, held jobs that may not start yet are picked again after each hold budget;
+    /// - after an operator has unlocked a job that runs, its worker claims and returns the job after each hold budget;
+    /// - each worker tries to claim a refused job after one second, two, four and so on, and to write its outcome;
+    /// - a refusal of held jobs that polls do not report is not limited: the worker tries it again with each pick.
     fn check_statements(&self) -> Result<(), String> {
+        if self.setup.refusal.as_ref().is_some_and(|refusal| !refusal.is_visible) {
+            return Ok(());
+        }
+        let is_unlocked = |fault: &Fault| matches!(fault.kind, FaultKind::UnlockJob);
+        let is_slow = !self.setup.usual_delay.is_zero() || self.setup.faults.iter().any(is_unlocked);
+        let budgets = if is_slow { 3 * self.now().as_millis() as usize / 50 } else { 0 };
+        let tries =
+            if self.setup.refusal.is_some() { self.setup.jobs * (32 * self.last_worker + 16) } else { 0 };
         let workers = self.last_worker;
         let polls = (self.now().as_secs_f64() / POLL_INTERVAL.as_secs_f64()) as usize + 1;
-        let most = (self.setup.jobs + self.statistics.starts) * (2 + 4 * workers) + 8 * workers * polls + 50;
+        let most = (self.setup.jobs + self.statistics.starts) * (2 + 4 * workers)
+            + 8 * workers * polls
+            + workers * budgets
+            + tries
+            + 50;
         let sent = self.statistics.for_jobs();
         match sent > most {
             true => Err(format!("{sent} statements for {} starts: more than {most}", self.statistics.starts)),

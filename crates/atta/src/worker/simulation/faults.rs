@@ -164,6 +164,10 @@ impl World {
 
     fn operate(&mut self, kind: FaultKind, id: i64) {
         self.note(|_| format!("an operator takes job {id}"));
+        let row = &self.database.rows()[&id];
+        if let (Some((owner, _)), Some(queue)) = (row.locked, row.job.job_queue_id) {
+            self.taken.insert((owner, queue), id);
+        }
         match kind {
             FaultKind::DeleteJob => {
                 self.deleted.insert(id);

@@ -3,21 +3,27 @@
 
 mod applications;
 mod claims;
+mod crontabs;
+mod held;
+mod indexes;
 mod recovery;
+mod refusals;
 mod releases;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
 pub(super) use applications::{AddMode, Application, Blocker, Spec};
+pub(super) use crontabs::Crontab;
 pub(super) use recovery::{Polled, Registered};
+pub(super) use refusals::{RefusedChange, Refusing};
+
+use indexes::{FIRST_PLACE, Indexes};
 
 use super::setup::THRESHOLD;
 use crate::Job;
-use crate::job::Order;
 
 /// A worker of the simulation. A new one has a new number.
 pub(super) type WorkerNumber = usize;
@@ -79,12 +85,6 @@ pub(super) enum Change {
     Lost(Cause),
 }
 
-/// The times and ids of the jobs of a task and priority.
-type Level = BTreeSet<(DateTime<Utc>, i64)>;
-
-/// Available jobs without a queue, by priority and task.
-type Levels = BTreeMap<(i16, Arc<str>), Level>;
-
 /// The transaction of a held claim.
 struct Held {
     /// The server's time when it began, which is the time of all that it writes.
@@ -94,18 +94,15 @@ struct Held {
 
 pub(super) struct Database {
     rows: BTreeMap<i64, Row>,
-    plain: Levels,
-    /// Those that have flags.
-    flagged: Levels,
-    /// Available jobs in queues.
-    queued: BTreeMap<i32, BTreeSet<Order>>,
-    /// Durably locked jobs.
-    locked: BTreeSet<i64>,
+    indexes: Indexes,
     holders: BTreeMap<Holder, Held>,
     applications: BTreeMap<Application, applications::Transaction>,
     pub(super) queues: BTreeMap<i32, QueueLock>,
     pub(super) workers: BTreeMap<WorkerNumber, Registered>,
+    /// The heartbeats of all workers that are not declared dead.
+    heartbeats: BTreeSet<(DateTime<Utc>, WorkerNumber)>,
     pub(super) deaths: BTreeMap<WorkerNumber, DateTime<Utc>>,
+    pub(super) crontabs: BTreeMap<String, Crontab>,
     pub(super) started_at: DateTime<Utc>,
     /// By how much the server's clock was set.
     pub(super) offset: TimeDelta,
@@ -114,6 +111,9 @@ pub(super) struct Database {
     /// Who has claimed or lost a job since the world last asked.
     changes: Vec<(WorkerNumber, i64, Change)>,
     last_id: i64,
+    pub(super) refusing: Option<Refusing>,
+    /// Whether polls report triggers of the table of jobs.
+    pub(super) has_triggers: bool,
     /// The settings of all workers.
     pub(super) threshold: Duration,
     pub(super) recovery_delay: Duration,
@@ -132,20 +132,21 @@ impl Database {
     pub(super) fn new() -> Database {
         Database {
             rows: BTreeMap::new(),
-            plain: Levels::new(),
-            flagged: Levels::new(),
-            queued: BTreeMap::new(),
-            locked: BTreeSet::new(),
+            indexes: Indexes::default(),
             holders: BTreeMap::new(),
             applications: BTreeMap::new(),
             queues: BTreeMap::new(),
             workers: BTreeMap::new(),
+            heartbeats: BTreeSet::new(),
             deaths: BTreeMap::new(),
+            crontabs: BTreeMap::new(),
             started_at: DateTime::UNIX_EPOCH,
             offset: TimeDelta::zero(),
             freed_queues: BTreeMap::new(),
             changes: Vec::new(),
             last_id: 0,
+            refusing: None,
+            has_triggers: false,
             threshold: THRESHOLD,
             recovery_delay: Duration::ZERO,
             crash_limit: 3,
@@ -163,12 +164,12 @@ impl Database {
 
     /// The ids of durably locked jobs.
     pub(super) fn locked(&self) -> impl Iterator<Item = i64> + '_ {
-        self.locked.iter().copied()
+        self.indexes.locked.iter().copied()
     }
 
     /// Whether no job is left that can run.
     pub(super) fn is_empty(&self) -> bool {
-        self.plain.is_empty() && self.flagged.is_empty() && self.queued.is_empty() && self.locked.is_empty()
+        self.indexes.is_empty()
     }
 
     /// Adds a job without a key.
@@ -201,93 +202,47 @@ impl Database {
             ready_since: now,
             locked_since: now,
         };
-        self.index(&row);
+        self.indexes.add(&row);
         self.rows.insert(id, row);
-    }
-
-    fn index(&mut self, row: &Row) {
-        let job = &row.job;
-        if row.locked.is_some() {
-            self.locked.insert(job.id);
-        }
-        if !row.is_available() {
-            return;
-        }
-        match job.job_queue_id {
-            Some(queue) => drop(self.queued.entry(queue).or_default().insert(job.order())),
-            None => {
-                let level = (job.priority, job.task_identifier.clone());
-                self.levels_of(job).entry(level).or_default().insert((job.run_at, job.id));
-            }
-        }
-    }
-
-    fn levels_of(&mut self, job: &Job) -> &mut Levels {
-        match job.flags {
-            Some(_) => &mut self.flagged,
-            None => &mut self.plain,
-        }
-    }
-
-    fn unindex(&mut self, row: &Row) {
-        let job = &row.job;
-        self.locked.remove(&job.id);
-        if let Some(queue) = job.job_queue_id {
-            if let Some(jobs) = self.queued.get_mut(&queue) {
-                jobs.remove(&job.order());
-                if jobs.is_empty() {
-                    self.queued.remove(&queue);
-                }
-            }
-            return;
-        }
-        let level = (job.priority, job.task_identifier.clone());
-        let levels = self.levels_of(job);
-        if let Some(jobs) = levels.get_mut(&level) {
-            jobs.remove(&(job.run_at, job.id));
-            if jobs.is_empty() {
-                levels.remove(&level);
-            }
-        }
     }
 
     /// Changes a row, if it exists, and the indexes with it.
     pub(super) fn update(&mut self, now: Duration, id: i64, change: impl FnOnce(&mut Row)) {
-        let Some(mut row) = self.rows.remove(&id) else { return };
-        self.unindex(&row);
-        let had = (row.locked, row.held, row.is_used);
-        change(&mut row);
+        let Some(row) = self.rows.get_mut(&id) else { return };
+        self.indexes.remove(row);
+        let (had, was_available) = ((row.locked, row.held, row.is_used), row.is_available());
+        change(row);
         let is_free = |(locked, held, is_used): (Option<_>, Option<Holder>, bool)| {
             locked.is_none() && held.is_none() && !is_used
         };
-        if is_free((row.locked, row.held, row.is_used)) && !is_free(had) {
+        let could_be_claimed = is_free(had) && was_available;
+        if is_free((row.locked, row.held, row.is_used)) && row.is_available() && !could_be_claimed {
             row.free_since = now;
         }
         if row.locked.is_some() && row.locked != had.0 {
             row.locked_since = now;
         }
-        self.index(&row);
-        self.rows.insert(id, row);
+        self.indexes.add(row);
     }
 
     pub(super) fn delete(&mut self, id: i64) -> Option<Row> {
         let row = self.rows.remove(&id)?;
-        self.unindex(&row);
+        self.indexes.remove(&row);
         Some(row)
     }
 
-    /// Due jobs without a queue that nobody has, with those that row locks hide. Level by level: those without flags first.
+    /// Due jobs without a queue that nobody has, and that no row lock hides. Level by level: those without flags first.
     fn due_unqueued(&self, now: Duration) -> impl Iterator<Item = &Row> {
         let clock = self.clock(now);
-        let levels = self.plain.values().chain(self.flagged.values());
-        let due = levels.flat_map(move |jobs| jobs.range(..=(clock, i64::MAX)));
+        let levels = self.indexes.plain.values().chain(self.indexes.flagged.values());
+        let due = levels.flat_map(move |level| level.free_between(FIRST_PLACE, clock));
         due.map(|(_, id)| &self.rows[id])
     }
 
     /// The first due job of a queue that is wanted, whatever row locks there are.
     fn head(&self, now: Duration, queue: i32, is_wanted: impl Fn(&Job) -> bool) -> Option<&Row> {
         let clock = self.clock(now);
-        let due = self.queued.get(&queue)?.iter().filter(|(_, run_at, _)| *run_at <= clock);
+        let due = self.indexes.queued.get(&queue)?.iter().filter(|(_, run_at, _)| *run_at <= clock);
         due.map(|(_, _, id)| &self.rows[id]).find(|row| is_wanted(&row.job))
     }
 
@@ -316,15 +271,15 @@ impl Database {
     }
 
     fn free_queues(&self) -> impl Iterator<Item = i32> {
-        self.queued.keys().filter(|queue| !self.queues.contains_key(queue)).copied()
+        self.indexes.queued.keys().filter(|queue| !self.queues.contains_key(queue)).copied()
     }
 
     /// All jobs that a worker with these forbidden flags could claim now.
     pub(super) fn claimable(&self, now: Duration, forbidden: &[String]) -> impl Iterator<Item = &Row> {
         let is_wanted = |job: &Job| !is_forbidden(job, forbidden);
         let heads = self.free_queues().filter_map(move |queue| self.head(now, queue, is_wanted));
-        let rows = self.due_unqueued(now).filter(move |row| is_wanted(&row.job)).chain(heads);
-        rows.filter(|row| !row.is_row_locked())
+        let heads = heads.filter(|row| !row.is_row_locked());
+        self.due_unqueued(now).filter(move |row| is_wanted(&row.job)).chain(heads)
     }
 }
 

@@ -141,11 +141,13 @@ impl World {
                 Answer::Polled(database.poll(now, worker, continuous, for_jobs, forbidden))
             }
             Effect::Recover { continuous } => return self.recover(worker, continuous),
+            Effect::Cron(statement) => return self.execute_cron(worker, &statement).map(Answer::Cron),
             Effect::FreeOrphans => {
                 let freed = database.recover(now, true, 0.5).len();
                 self.note(|_| format!("worker {worker} frees orphans: {freed}"));
                 Answer::Recovered(freed > 0)
             }
+            Effect::Claim(wanted) if database.refuses_claim(now, &wanted, forbidden) => Answer::Refused,
             Effect::Claim(wanted) => {
                 let (jobs, level) = database.claim(now, worker, &wanted, forbidden);
                 if jobs.is_empty() {
@@ -155,6 +157,15 @@ impl World {
                     format!("worker {worker} claims {:?}", jobs.iter().map(|job| job.id).collect::<Vec<_>>())
                 });
                 Answer::Claimed(jobs, level)
+            }
+            Effect::ClaimOneByOne(wanted) => {
+                let (jobs, refused) = database.claim_one_by_one(now, worker, &wanted, forbidden);
+                self.note(|_| {
+                    let ids = |jobs: &[crate::Job]| jobs.iter().map(|job| job.id).collect::<Vec<_>>();
+                    let (jobs, refused) = (ids(&jobs), ids(&refused));
+                    format!("worker {worker} claims {jobs:?} one by one, refused {refused:?}")
+                });
+                Answer::ClaimedOneByOne(jobs, refused)
             }
             Effect::Pick { lane, request } => {
                 let (jobs, seen) = database.pick(now, (worker, lane), &request, forbidden);
@@ -172,6 +183,10 @@ impl World {
                 if !database.is_held(holder) {
                     return Ok(Answer::Committed(None));
                 }
+                if database.refuses_commit(&finished, &running) {
+                    database.roll_back(now, holder);
+                    return Ok(Answer::Refused);
+                }
                 let times = database.promote_held(now, holder, &running);
                 database.commit(now, holder, &finished)?;
                 self.note(|_| {
@@ -180,6 +195,7 @@ impl World {
                 });
                 Answer::Committed(Some(times))
             }
+            Effect::Promote(jobs) if database.refuses_promotion(worker, &jobs) => Answer::Refused,
             Effect::Promote(jobs) => {
                 let claimed = database.promote_untouched(now, worker, &jobs);
                 self.note(|_| {
@@ -196,6 +212,7 @@ impl World {
                 Answer::Searched(returned, blocked)
             }
             Effect::Renew(ids) => Answer::Renewed(database.renew(now, worker, &ids)),
+            Effect::Release(entries) if database.refuses_release(worker, &entries) => Answer::Refused,
             Effect::Release(entries) => {
                 let fates = database.release(now, worker, &entries)?;
                 self.note(|_| {

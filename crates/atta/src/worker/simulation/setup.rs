@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::refusals::Refusal;
+
 /// How long a worker may be without a heartbeat, and how often it polls.
 pub(super) const THRESHOLD: Duration = Duration::from_secs(30);
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -48,6 +50,10 @@ pub(super) struct Setup {
     pub(super) late_notifications: f64,
     pub(super) duplicated: f64,
     pub(super) faults: Vec<Fault>,
+    /// The database refuses to change some jobs for a while.
+    pub(super) refusal: Option<Refusal>,
+    /// Workers schedule crontab items during this time. Zero: they have none.
+    pub(super) cron_for: Duration,
     /// The invariants that look at all rows, or at all runs, are not checked: large runs do without.
     pub(super) skips_scans: bool,
 }
@@ -164,6 +170,9 @@ impl Setup {
         }
         if self.slow > 0 {
             try_with(&|setup| setup.slow -= 1);
+        }
+        if self.refusal.is_some() {
+            try_with(&|setup| setup.refusal = None);
         }
         if self.local_queue.is_some() {
             try_with(&|setup| setup.local_queue = None);

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::super::backoff::Backoff;
 use super::super::claim::held::{Settlement, Wanted};
-use super::super::claim::promote::Unsettled;
 use super::super::claim::{Claimable, KnownJobs, Level, Times};
 use super::super::planner::scan::{Request, Seen};
 use super::super::queries::Promoted as Claimed;
 use super::super::release::{Entry, Fate};
 use super::super::run::{Failure, Finished, Outcome};
+use super::cron::{CronAnswer, CronStatement};
 use super::model::Polled;
+use super::refusals::Promotion;
 use crate::{Error, Job};
 
 /// What a worker has sent, with all that it needs to go on.
@@ -22,12 +23,14 @@ pub(super) enum Statement {
     Recover,
     FreeOrphans,
     Claim(Claimable),
+    ClaimOneByOne(Claimable),
     Pick(Wanted),
     Commit { lane: u64, settlement: Settlement },
-    Promote { lane: u64, unsettled: Unsettled },
+    Promote(Box<Promotion>),
     Search { known: KnownJobs },
     Renew { ids: Vec<i64>, backoff: Backoff },
     Release { entries: Vec<Entry>, is_apart: bool, sent: Instant },
+    Cron(CronStatement),
 }
 
 /// What a statement does when it reaches the server. A copy, since the worker may go on before that.
@@ -37,12 +40,14 @@ pub(super) enum Effect {
     Recover { continuous: Duration },
     FreeOrphans,
     Claim(Claimable),
+    ClaimOneByOne(Claimable),
     Pick { lane: u64, request: Request },
     Commit { lane: u64, finished: Vec<Finished>, running: Vec<i64> },
     Promote(Vec<Arc<Job>>),
     Search(KnownJobs),
     Renew(Vec<i64>),
     Release(Vec<Entry>),
+    Cron(CronStatement),
 }
 
 /// What comes back.
@@ -55,6 +60,8 @@ pub(super) enum Answer {
     Polled(Polled),
     Recovered(bool),
     Claimed(Vec<Job>, Option<Level>),
+    /// The second are those that were refused.
+    ClaimedOneByOne(Vec<Job>, Vec<Job>),
     Picked(Vec<Arc<Job>>, Seen),
     /// None: the transaction had ended before.
     Committed(Option<Times>),
@@ -62,6 +69,9 @@ pub(super) enum Answer {
     Searched(usize, usize),
     Renewed(Times),
     Released(HashMap<i64, Fate>),
+    Cron(CronAnswer),
+    /// The database has refused the statement, which has no effect.
+    Refused,
 }
 
 /// Why no answer comes back.
@@ -108,12 +118,14 @@ impl Statement {
             Statement::Recover => "recover",
             Statement::FreeOrphans => "free orphans",
             Statement::Claim(_) => "durable claim",
+            Statement::ClaimOneByOne(_) => "claim one by one",
             Statement::Pick(_) => "pick",
             Statement::Commit { .. } => "commit",
-            Statement::Promote { .. } => "promote",
+            Statement::Promote(_) => "promote",
             Statement::Search { .. } => "search",
             Statement::Renew { .. } => "renew",
             Statement::Release { .. } => "release",
+            Statement::Cron(_) => "cron",
         }
     }
 
@@ -124,7 +136,9 @@ impl Statement {
             Statement::Poll => Effect::Poll { continuous, for_jobs },
             Statement::Recover => Effect::Recover { continuous },
             Statement::FreeOrphans => Effect::FreeOrphans,
+            Statement::Cron(statement) => Effect::Cron(statement.clone()),
             Statement::Claim(wanted) => Effect::Claim(copy_wanted(wanted)),
+            Statement::ClaimOneByOne(wanted) => Effect::ClaimOneByOne(copy_wanted(wanted)),
             Statement::Pick(wanted) => Effect::Pick { lane: wanted.lane, request: wanted.request.clone() },
             Statement::Commit { lane, settlement } => {
                 let running = settlement.running.iter().map(|job| job.id);
@@ -134,7 +148,7 @@ impl Statement {
                     running: running.chain(settlement.known.iter().copied()).collect(),
                 }
             }
-            Statement::Promote { unsettled, .. } => Effect::Promote(unsettled.jobs()),
+            Statement::Promote(promotion) => Effect::Promote(promotion.part()),
             Statement::Search { known } => Effect::Search(known.clone()),
             Statement::Renew { ids, .. } => Effect::Renew(ids.clone()),
             Statement::Release { entries, .. } => {

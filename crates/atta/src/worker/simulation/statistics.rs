@@ -35,9 +35,9 @@ impl Statistics {
         }
     }
 
-    /// All statements but heartbeats and polls, which come by the clock.
+    /// All statements but heartbeats, polls and those of cron, which come by the clock.
     pub(super) fn for_jobs(&self) -> usize {
-        let by_clock = ["heartbeat", "poll"];
+        let by_clock = ["heartbeat", "poll", "cron"];
         self.statements.iter().filter(|(name, _)| !by_clock.contains(name)).map(|(_, count)| count).sum()
     }
 

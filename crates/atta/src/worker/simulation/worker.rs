@@ -11,6 +11,7 @@ use super::super::plan::LocalQueueConfig;
 use super::super::planner::{Planner, Rules};
 use super::super::release::Pending;
 use super::super::run::Claim;
+use super::cron::Schedule;
 use super::model::Cause;
 use super::setup::{POLL_INTERVAL, Setup, TASKS, THRESHOLD};
 use crate::Job;
@@ -34,6 +35,49 @@ pub(super) enum Polling {
     Waiting(u64),
 }
 
+/// The planner's timer. The planner sets it anew with each event, mostly to a later time. The agenda has only one entry for
+/// it: if the timer was set to a later time meanwhile, the entry is made anew when its time has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Timer {
+    wanted: Duration,
+    /// The time of the entry that counts, and its number.
+    entry: Option<Duration>,
+    number: u64,
+}
+
+impl Timer {
+    /// Sets the timer. Returns the number of an entry that must be made for this time, if any.
+    pub(super) fn set(&mut self, at: Duration) -> Option<u64> {
+        self.wanted = at;
+        if self.entry.is_some_and(|entry| entry <= at) {
+            return None;
+        }
+        self.entry = Some(at);
+        self.number += 1;
+        Some(self.number)
+    }
+
+    /// The time of an entry has come.
+    pub(super) fn on_entry(&mut self, number: u64, now: Duration) -> TimerEntry {
+        if number != self.number {
+            return TimerEntry::Obsolete;
+        }
+        self.entry = None;
+        match self.wanted <= now {
+            true => TimerEntry::Due,
+            false => TimerEntry::Early(self.wanted),
+        }
+    }
+}
+
+/// What an entry of the agenda means for its timer.
+pub(super) enum TimerEntry {
+    Due,
+    /// The timer was set to this later time.
+    Early(Duration),
+    Obsolete,
+}
+
 pub(super) struct Worker {
     pub(super) planner: Planner,
     pub(super) list: Arc<RunList>,
@@ -43,8 +87,7 @@ pub(super) struct Worker {
     pub(super) may_hold: bool,
     /// Jobs in slots, by the number of the run.
     pub(super) runs: BTreeMap<u64, Run>,
-    /// The number of the planner's latest timer.
-    pub(super) timer: u64,
+    pub(super) timer: Timer,
 
     pub(super) pending: Pending,
     /// When the releases of several jobs that are under way were sent.
@@ -59,6 +102,9 @@ pub(super) struct Worker {
     pub(super) is_poll_asked: bool,
     pub(super) has_polled: bool,
     pub(super) recovered_at: Option<Duration>,
+
+    /// None if the run has no cron, or before the start.
+    pub(super) cron: Option<Schedule>,
 
     /// How many jobs each batch has that is not committed yet.
     pub(super) picked: BTreeMap<u64, usize>,
@@ -91,7 +137,7 @@ impl Worker {
             has_started: false,
             may_hold: false,
             runs: BTreeMap::new(),
-            timer: 0,
+            timer: Timer::default(),
             pending: Pending::default(),
             batches: Vec::new(),
             apart: 0,
@@ -103,6 +149,7 @@ impl Worker {
             is_poll_asked: false,
             has_polled: false,
             recovered_at: None,
+            cron: None,
             picked: BTreeMap::new(),
             idle_since: since_start,
             is_stopping: false,

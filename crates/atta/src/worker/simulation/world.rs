@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use chrono::TimeDelta;
-
 use super::super::planner::Event;
 use super::agenda::Agenda;
-use super::model::{AddMode, Cause, Change, Database, Spec, WorkerNumber};
-use super::setup::{Setup, TASKS};
+use super::cron::Ticks;
+use super::model::{Cause, Change, Database, WorkerNumber};
+use super::setup::Setup;
 use super::statement::{Effect, Sent, Statement};
 use super::statistics::Statistics;
 use super::worker::Worker;
@@ -20,7 +19,7 @@ pub(super) const MS: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(1200);
 
 /// The flag that some jobs have, and that is forbidden at first.
-const FORBIDDEN: &str = "forbidden";
+pub(super) const FORBIDDEN: &str = "forbidden";
 
 /// How often the invariants are checked that look at all rows.
 const CHECKS: Duration = Duration::from_millis(500);
@@ -33,6 +32,8 @@ pub(super) enum Happening {
     Fault(usize),
     ServerIsBack,
     RowIsUnused(i64),
+    BeginRefusal,
+    EndRefusal,
     /// No flag is forbidden any more.
     AllowFlags,
     /// A statement reaches the server, unless that was started anew meanwhile.
@@ -51,13 +52,14 @@ pub(super) enum Happening {
 
 /// Something that takes place in the process of a worker. It does not while the process is stopped.
 pub(super) enum Step {
-    /// The planner's timer. The number tells whether it is still the latest.
+    /// An entry of the planner's timer, by its number.
     Timer(u64),
     ReleaseTimer(u64),
     SendHeartbeat,
     PollRested,
     PollDue(u64),
     FreeOrphans,
+    CronTimer,
     Deliver(Event),
     /// The reply to a statement, or the error.
     Reply(u64),
@@ -72,6 +74,7 @@ pub(super) struct Streams {
     pub(super) network: fastrand::Rng,
     pub(super) losses: fastrand::Rng,
     pub(super) work: fastrand::Rng,
+    pub(super) cron: fastrand::Rng,
 }
 
 pub(super) struct World {
@@ -95,6 +98,8 @@ pub(super) struct World {
     /// Jobs that have run to their end, at least once.
     pub(super) ended: HashSet<i64>,
     pub(super) deleted: HashSet<i64>,
+    /// The job of a worker and a queue that an operator has taken last.
+    pub(super) taken: HashMap<(WorkerNumber, i32), i64>,
     /// When a worker's last run of a job has ended.
     pub(super) ended_at: HashMap<(WorkerNumber, i64), Duration>,
     /// Claims that were lost and are not running.
@@ -102,6 +107,7 @@ pub(super) struct World {
     pub(super) declared: HashMap<WorkerNumber, Duration>,
     /// The flags whose jobs no worker may run now.
     pub(super) forbidden: Vec<String>,
+    pub(super) ticks: Ticks,
     pub(super) statistics: Statistics,
     trace: Option<Vec<String>>,
 }
@@ -119,7 +125,13 @@ impl World {
         let stream =
             |salt: u64| fastrand::Rng::with_seed(setup.seed.wrapping_mul(0x9e37_79b9).wrapping_add(salt));
         let mut world = World {
-            random: Streams { adds: stream(1), network: stream(2), losses: stream(3), work: stream(4) },
+            random: Streams {
+                adds: stream(1),
+                network: stream(2),
+                losses: stream(3),
+                work: stream(4),
+                cron: stream(5),
+            },
             agenda: Agenda::new(),
             database: Database::new(),
             workers: BTreeMap::new(),
@@ -135,10 +147,12 @@ impl World {
             started: Vec::new(),
             ended: HashSet::new(),
             deleted: HashSet::new(),
+            taken: HashMap::new(),
             ended_at: HashMap::new(),
             lost: HashMap::new(),
             declared: HashMap::new(),
             forbidden: if setup.flagged > 0.0 { vec![FORBIDDEN.to_owned()] } else { Vec::new() },
+            ticks: Ticks::default(),
             statistics: Statistics::default(),
             trace: traces.then(Vec::new),
             setup: setup.clone(),
@@ -158,6 +172,11 @@ impl World {
         }
         world.agenda.add(CHECKS, Happening::Check);
         world.agenda.add(setup.forbidden_for, Happening::AllowFlags);
+        if let Some(refusal) = &setup.refusal {
+            world.database.has_triggers = refusal.is_visible;
+            world.agenda.add(refusal.from, Happening::BeginRefusal);
+            world.agenda.add(refusal.until, Happening::EndRefusal);
+        }
         world
     }
 
@@ -170,6 +189,7 @@ impl World {
     fn run_to_end(&mut self) -> Result<(), String> {
         loop {
             let is_done = self.added == self.setup.jobs && self.database.is_empty();
+            let is_done = is_done && self.now() >= self.setup.cron_for;
             if is_done && self.database.queues.is_empty() {
                 return self.check_end();
             }
@@ -199,6 +219,7 @@ impl World {
                 self.agenda.add(self.now() + CHECKS, Happening::Check);
                 if !self.setup.skips_scans {
                     self.check_rows()?;
+                    self.check_ticks()?;
                 }
             }
             Happening::Fault(index) => self.begin_fault(index),
@@ -207,6 +228,8 @@ impl World {
                 let now = self.now();
                 self.database.update(now, id, |row| (row.is_used, row.unused_since) = (false, now));
             }
+            Happening::BeginRefusal => self.begin_refusal(),
+            Happening::EndRefusal => self.end_refusal(),
             Happening::AllowFlags => {
                 let flags = std::mem::take(&mut self.forbidden);
                 self.database.free_flagged(self.agenda.now(), &flags);
@@ -250,70 +273,6 @@ impl World {
         }
         let line = format!("{:>12.3} ms  {}", self.now().as_secs_f64() * 1000.0, text(self));
         self.trace.get_or_insert_default().push(line);
-    }
-
-    fn add(&mut self) {
-        let count = self.setup.batch.max(1).min(self.setup.jobs - self.added);
-        (0..count).for_each(|_| self.add_one());
-        self.notify(count);
-    }
-
-    fn add_one(&mut self) {
-        let now = self.now();
-        let (queues, is_exact, flagged) = (self.setup.queues, self.setup.is_exact, self.setup.flagged);
-        let random = &mut self.random.adds;
-        let priority = random.i16(-2..3);
-        let late = if random.u8(..) < 40 && !is_exact { random.u32(0..2000) } else { 0 };
-        let task = TASKS[random.usize(..TASKS.len())];
-        let flag = match random.f64() / flagged {
-            0.0..1.0 => Some(FORBIDDEN),
-            1.0..2.0 => Some("allowed"),
-            _ => None,
-        };
-        let (is_queued, queue) = (random.bool(), random.i32(0..queues.max(1)));
-        let queue = (queues > 0 && is_queued).then_some(queue);
-        let run_at = self.database.clock(now) + TimeDelta::milliseconds(late.into());
-        let spec = Spec {
-            task: task.to_owned(),
-            priority,
-            run_at,
-            queue,
-            max_attempts: 25,
-            key: None,
-            mode: AddMode::Replace,
-            flags: flag.map(|flag| [(flag.to_owned(), true.into())].into_iter().collect()),
-        };
-        let id = self.database.add(now, spec);
-        self.added += 1;
-        self.note(|world| {
-            let order = world.database.rows()[&id].job.order();
-            format!(
-                "job {id} of task {task} is added: priority {}, due in {late} ms, queue {queue:?}",
-                order.0
-            )
-        });
-        self.statistics.on_added(id, now + MS * late);
-    }
-
-    /// NOTIFY: to all workers, or lost, late or twice.
-    pub(super) fn notify(&mut self, count: usize) {
-        let workers: Vec<WorkerNumber> = self.workers.keys().copied().collect();
-        for worker in workers {
-            let losses = &mut self.random.losses;
-            let (is_unheard, is_late, is_double) = (
-                losses.f64() < self.setup.unheard,
-                losses.f64() < self.setup.late_notifications,
-                losses.f64() < self.setup.duplicated,
-            );
-            let lateness = if is_late { losses.u32(0..3000) } else { 0 };
-            if is_unheard || !self.can_reach(worker) {
-                continue;
-            }
-            for _ in 0..=usize::from(is_double) {
-                let at = self.soon() + MS * lateness;
-                self.plan(at, worker, Step::Deliver(Event::Announced(count)));
-            }
-        }
     }
 
     pub(super) fn can_reach(&self, worker: WorkerNumber) -> bool {

@@ -50,15 +50,27 @@ impl Pair {
     }
 
     pub(super) async fn claim(&mut self, operation: &Operation) -> Answers {
-        let Operation::Claim { worker, tasks: queued, unqueued, count, before, forbids, looks_ahead } =
-            operation
+        let Operation::Claim {
+            worker,
+            tasks: queued,
+            unqueued,
+            count,
+            before,
+            forbids,
+            looks_ahead,
+            left_out,
+        } = operation
         else {
             return None;
         };
         let before = before.and_then(|which| self.order(which));
         let before = before.unwrap_or(Both { model: EVERYTHING, real: EVERYTHING });
+        // Both sides have the same ids.
+        let left_out: Vec<i64> =
+            left_out.and_then(|which| self.any_row(which)).map(|row| row.job.id).into_iter().collect();
         let wanted = |before| Claimable {
             count: *count,
+            left_out: left_out.clone(),
             tasks: tasks(*queued),
             unqueued: tasks(*unqueued & *queued),
             before,

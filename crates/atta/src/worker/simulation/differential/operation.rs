@@ -46,6 +46,8 @@ pub(super) enum Operation {
         before: Option<usize>,
         forbids: bool,
         looks_ahead: bool,
+        /// A job that is not to be claimed.
+        left_out: Option<usize>,
     },
     ClaimLevel {
         worker: usize,
@@ -210,6 +212,7 @@ impl Operation {
                 before: None,
                 forbids: false,
                 looks_ahead: false,
+                left_out: None,
             };
             let cycle = [
                 Operation::Heartbeat { worker: 0 },
@@ -252,6 +255,7 @@ impl Operation {
                 before: maybe(random, 0.3, any),
                 forbids: random.bool(),
                 looks_ahead: random.bool(),
+                left_out: maybe(random, 0.3, any),
             },
             47..=50 => Operation::ClaimLevel {
                 worker,

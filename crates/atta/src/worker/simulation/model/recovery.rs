@@ -21,6 +21,8 @@ pub(in super::super) struct Polled {
     pub(in super::super) others_are_stale: bool,
     pub(in super::super) others_are_dead: bool,
     pub(in super::super) recent_deaths: usize,
+    /// Triggers may refuse changes of jobs, so nothing is held.
+    pub(in super::super) has_triggers: bool,
     /// How long until the next jobs are due.
     pub(in super::super) next_due: Vec<Duration>,
 }
@@ -32,17 +34,32 @@ fn seconds(delta: TimeDelta) -> f64 {
 impl Database {
     /// heartbeat.sql, and register_worker.sql if the worker is not registered. Returns whether it was.
     pub(in super::super) fn heartbeat(&mut self, now: Duration, worker: WorkerNumber) -> bool {
-        let was_registered = self.workers.get(&worker).is_some_and(|row| row.declared_dead_at.is_none());
         let heartbeat_at = self.clock(now);
-        self.workers.insert(worker, Registered { heartbeat_at, declared_dead_at: None, recorded_at: now });
+        let row = Registered { heartbeat_at, declared_dead_at: None, recorded_at: now };
+        let was_registered = match self.workers.insert(worker, row) {
+            Some(before) => self.heartbeats.remove(&(before.heartbeat_at, worker)),
+            None => false,
+        };
+        self.heartbeats.insert((heartbeat_at, worker));
         was_registered
     }
 
     /// deregister_worker.sql
     pub(in super::super) fn deregister(&mut self, worker: WorkerNumber) {
-        if self.workers.get(&worker).is_some_and(|row| row.declared_dead_at.is_none()) {
+        if let Some(row) = self.workers.get(&worker).filter(|row| row.declared_dead_at.is_none()) {
+            self.heartbeats.remove(&(row.heartbeat_at, worker));
             self.workers.remove(&worker);
         }
+    }
+
+    /// Whether no worker is stale or declared dead. Nearly all polls of a large fleet need to know no more.
+    fn are_all_alive(&self, clock: DateTime<Utc>) -> bool {
+        let is_recent = |heartbeat: Option<&(DateTime<Utc>, WorkerNumber)>| {
+            heartbeat.is_none_or(|(at, _)| seconds(clock - *at).abs() <= self.threshold.as_secs_f64())
+        };
+        self.heartbeats.len() == self.workers.len()
+            && is_recent(self.heartbeats.first())
+            && is_recent(self.heartbeats.last())
     }
 
     /// The workers that `worker` may declare dead: see declare_dead.sql.
@@ -70,28 +87,38 @@ impl Database {
         forbidden: &[String],
     ) -> Polled {
         let clock = self.clock(now);
+        let recent = self.deaths.values().filter(|at| **at > clock - TimeDelta::minutes(5)).count();
+        let next_due = if for_jobs { self.next_due(clock, forbidden) } else { Vec::new() };
+        if self.are_all_alive(clock) {
+            let has_triggers = self.has_triggers;
+            return Polled { recent_deaths: recent, has_triggers, next_due, ..Polled::default() };
+        }
         let threshold = self.threshold.as_secs_f64();
         let age = |row: &Registered| seconds(clock - row.heartbeat_at).abs();
         let own = self.workers.get(&worker).is_some_and(|own| age(own) <= threshold / 2.0);
         let others = self.workers.iter().filter(|(number, row)| {
             own && **number != worker && row.declared_dead_at.is_none() && age(row) > threshold
         });
-        let recent = self.deaths.values().filter(|at| **at > clock - TimeDelta::minutes(5));
         Polled {
             others_are_stale: !self.stale(now, worker, continuous).is_empty(),
             others_are_dead: self.workers.values().any(|row| row.declared_dead_at.is_some()),
-            recent_deaths: recent.count() + others.count(),
-            next_due: if for_jobs { self.next_due(clock, forbidden) } else { Vec::new() },
+            recent_deaths: recent + others.count(),
+            has_triggers: self.has_triggers,
+            next_due,
         }
     }
 
     fn next_due(&self, clock: DateTime<Utc>, forbidden: &[String]) -> Vec<Duration> {
-        let plain = self.plain.values().flat_map(|jobs| jobs.iter().take(32)).map(|(run_at, _)| *run_at);
+        let plain =
+            self.indexes.plain.values().flat_map(|level| level.all().take(32)).map(|(run_at, _)| *run_at);
         let is_allowed = |id: &i64| !is_forbidden(&self.rows[id].job, forbidden);
-        let flagged =
-            self.flagged.values().flat_map(|jobs| jobs.iter().filter(|(_, id)| is_allowed(id)).take(32));
+        let flagged = self
+            .indexes
+            .flagged
+            .values()
+            .flat_map(|level| level.all().filter(|(_, id)| is_allowed(id)).take(32));
         let flagged = flagged.map(|(run_at, _)| *run_at);
-        let free = self.queued.iter().filter(|(queue, _)| !self.queues.contains_key(queue));
+        let free = self.indexes.queued.iter().filter(|(queue, _)| !self.queues.contains_key(queue));
         let queued = free.flat_map(|(_, jobs)| jobs).filter(|(_, _, id)| is_allowed(id));
         let queued = queued.map(|(_, run_at, _)| *run_at);
         let mut times: Vec<DateTime<Utc>> = plain.chain(flagged).chain(queued).collect();
@@ -115,6 +142,7 @@ impl Database {
         let declare = |number: WorkerNumber| {
             let row = self.workers.get_mut(&number)?;
             row.declared_dead_at = Some(clock);
+            self.heartbeats.remove(&(row.heartbeat_at, number));
             Some((number, row.recorded_at))
         };
         stale.into_iter().filter_map(declare).collect()
@@ -136,6 +164,7 @@ impl Database {
             None => (with_orphans && self.deaths.contains_key(&worker)).then(|| clock - threshold),
         };
         let of_dead: Vec<(WorkerNumber, i64, bool)> = self
+            .indexes
             .locked
             .iter()
             .filter_map(|id| {
@@ -186,7 +215,8 @@ impl Database {
 
     /// forget_workers.sql
     pub(in super::super) fn forget_workers(&mut self) {
-        let owners = self.locked.iter().filter_map(|id| self.rows[id].locked).map(|(worker, _)| worker);
+        let owners =
+            self.indexes.locked.iter().filter_map(|id| self.rows[id].locked).map(|(worker, _)| worker);
         let owners: Vec<WorkerNumber> = owners.chain(self.queues.values().map(|lock| lock.worker)).collect();
         self.workers.retain(|number, row| row.declared_dead_at.is_none() || owners.contains(number));
     }

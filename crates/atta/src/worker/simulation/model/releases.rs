@@ -125,9 +125,9 @@ impl Database {
         known: &KnownJobs,
     ) -> (Vec<i64>, usize) {
         let is_unknown = |id: &i64| self.rows[id].locked.is_some_and(|(owner, _)| owner == worker);
-        let unknown = self.locked.iter().filter(|id| is_unknown(id) && !known.ids.contains(id));
+        let unknown = self.indexes.locked.iter().filter(|id| is_unknown(id) && !known.ids.contains(id));
         let unknown: Vec<i64> = unknown.copied().collect();
-        let own = self.locked.iter().filter(|id| is_unknown(id));
+        let own = self.indexes.locked.iter().filter(|id| is_unknown(id));
         let with_jobs: HashSet<i32> = own.filter_map(|id| self.rows[id].job.job_queue_id).collect();
         let (mut returned, mut blocked) = (Vec::new(), 0);
         for id in unknown {
