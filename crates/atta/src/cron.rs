@@ -9,12 +9,12 @@ mod clock;
 mod problem;
 mod fill;
 mod items;
-mod moment;
+pub(crate) mod moment;
 mod options;
 mod parse;
 mod pattern;
 mod payload;
-mod plan;
+pub(crate) mod plan;
 mod schedule;
 mod store;
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use tokio_postgres::error::Severity;
+
 /// What failed, why, and a hint if there is one.
 ///
 /// `Display` shows all of it on one line: the operation, the reason with all its causes, and the hint. `source()`
@@ -251,7 +253,25 @@ impl Error {
     /// arrived.
     pub fn may_have_happened(&self) -> bool {
         let is_sent = self.inner.kind == Kind::Database;
-        is_sent && self.db_code().is_none_or(|code| code.starts_with("08") || code.starts_with("57P"))
+        let is_lost = |code: &str| code.starts_with("08") || code.starts_with("57P");
+        is_sent && !self.has_failed_statement() && self.db_code().is_none_or(is_lost)
+    }
+
+    /// Whether the server has failed this statement alone, and its connection goes on.
+    fn has_failed_statement(&self) -> bool {
+        let error = self.postgres_error().and_then(tokio_postgres::Error::as_db_error);
+        error.is_some_and(|error| error.parsed_severity() == Some(Severity::Error))
+    }
+
+    /// Whether the server refused the statement, possibly because of one of its rows: a trigger of the application can raise
+    /// any SQLSTATE, also those of lost connections and conflicts. Not if the server can write nothing at all.
+    pub(crate) fn is_refusal(&self) -> bool {
+        let concerns_all = |code: &str| code == "25006" || code.starts_with("53");
+        match self.db_code() {
+            Some(code) if self.has_failed_statement() => !concerns_all(code),
+            Some(_) => !self.is_transient() && !self.may_have_happened(),
+            None => false,
+        }
     }
 
     /// The SQLSTATE, if the database refused the statement: `GWBKM`, `42501`, …

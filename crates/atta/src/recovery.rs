@@ -16,9 +16,9 @@ mod sweep;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-pub(crate) use continuity::Continuity;
 #[cfg(test)]
 pub(crate) use continuity::Heartbeat;
+pub(crate) use continuity::{Continuity, OwnHeartbeats};
 pub(crate) use heartbeat::{Heartbeats, PER_THRESHOLD, Source};
 pub(crate) use sweep::SweepTimer;
 
@@ -47,8 +47,8 @@ pub(crate) async fn recover(shared: &Shared) -> bool {
 }
 
 async fn try_recover(shared: &Shared) -> Result<(bool, Recovered)> {
-    let continuous = shared.continuity.duration(Instant::now()).as_secs_f64();
-    let declared = queries::declare_dead(shared.on(&connect(shared).await?), continuous).await?;
+    let own = shared.continuity.own_heartbeats(Instant::now());
+    let declared = queries::declare_dead(shared.on(&connect(shared).await?), own).await?;
     let mut recovered = free(shared, false).await?;
     queries::forget_workers(shared.on(&connect(shared).await?)).await?;
     let is_new = !declared.is_empty();

@@ -5,26 +5,26 @@ use chrono_tz::Tz;
 
 /// A minute, counted from 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Minute(pub(super) i64);
+pub(crate) struct Minute(pub(crate) i64);
 
 impl Minute {
     /// The minute that `time` is in.
-    pub(super) fn of(time: DateTime<Utc>) -> Minute {
+    pub(crate) fn of(time: DateTime<Utc>) -> Minute {
         Minute(time.timestamp().div_euclid(60))
     }
 
     /// The first minute that does not begin before `time`.
-    pub(super) fn not_before(time: DateTime<Utc>) -> Minute {
+    pub(crate) fn not_before(time: DateTime<Utc>) -> Minute {
         let minute = Minute::of(time);
         if minute.begin() < time { minute.next() } else { minute }
     }
 
-    pub(super) fn next(self) -> Minute {
+    pub(crate) fn next(self) -> Minute {
         Minute(self.0.saturating_add(1))
     }
 
     /// When it begins; outside of chrono's range, the end of that range.
-    pub(super) fn begin(self) -> DateTime<Utc> {
+    pub(crate) fn begin(self) -> DateTime<Utc> {
         DateTime::from_timestamp(self.0.saturating_mul(60), 0).unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 }

@@ -20,7 +20,7 @@ const NAP: Duration = Duration::from_secs(1);
 
 /// The next step of the schedule.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Sleep, then decide again.
     Wait(Duration),
     /// Schedule this minute.
@@ -32,7 +32,7 @@ pub(super) enum Step {
 /// Decides the next step. `next` is the next minute to schedule. A minute may be scheduled again: the database ignores
 /// it. `busy` is how long the schedule has been working without a rest. It may be late by that much in addition;
 /// otherwise ticks that became due during a backfill would be lost.
-pub(super) fn step(now: DateTime<Utc>, next: Minute, busy: Duration) -> Step {
+pub(crate) fn step(now: DateTime<Utc>, next: Minute, busy: Duration) -> Step {
     if is_jump(now, next, busy) {
         return Step::Resume;
     }
@@ -51,7 +51,7 @@ fn is_jump(now: DateTime<Utc>, next: Minute, busy: Duration) -> bool {
 }
 
 /// The minute from which an interrupted schedule goes on, if that is not too long ago.
-pub(super) fn unbroken(now: DateTime<Utc>, next: Option<Minute>) -> Option<Minute> {
+pub(crate) fn unbroken(now: DateTime<Utc>, next: Option<Minute>) -> Option<Minute> {
     next.filter(|next| !is_jump(now, *next, Duration::ZERO))
 }
 
@@ -59,21 +59,21 @@ pub(super) fn unbroken(now: DateTime<Utc>, next: Option<Minute>) -> Option<Minut
 /// s. The result is multiplied by 0.5 to 1.5, depending on `chance` (0 to 1), so that not all workers reconnect in the
 /// same second. The limit is low because the time until the worker notices that the database is back counts against the
 /// minutes that it catches up.
-pub(super) fn back_off(failures: u32, chance: f64) -> Duration {
+pub(crate) fn back_off(failures: u32, chance: f64) -> Duration {
     let pause = (0.2 * 1.5f64.powi(failures.min(30) as i32)).min(10.0);
     Duration::from_secs_f64(pause * (0.5 + chance))
 }
 
 /// What the database knows about an item.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
-    pub(super) known_since: DateTime<Utc>,
-    pub(super) last_execution: Option<DateTime<Utc>>,
+pub(crate) struct Known {
+    pub(crate) known_since: DateTime<Utc>,
+    pub(crate) last_execution: Option<DateTime<Utc>>,
 }
 
 /// The items that were scheduled for the future, each with the last minute: by a worker whose clock was wrong, by more
 /// than clocks usually differ.
-pub(super) fn scheduled_ahead(
+pub(crate) fn scheduled_ahead(
     known: &HashMap<String, Known>,
     now: DateTime<Utc>,
 ) -> Vec<(String, DateTime<Utc>)> {
@@ -86,7 +86,7 @@ pub(super) fn scheduled_ahead(
 
 /// The items of which ticks before `until` may have been missed, each with the first minute to check.
 #[derive(Debug)]
-pub(super) struct Missed {
+pub(crate) struct Missed {
     items: Vec<(Arc<Cron>, Minute)>,
     next: Minute,
     until: Minute,
@@ -95,7 +95,7 @@ pub(super) struct Missed {
 impl Missed {
     /// Determines the missed ticks at `start`. `known` is what the database knew before, `unbroken` the minute at which
     /// this process left off, and `since` the minute from which on it has had each item.
-    pub(super) fn new(
+    pub(crate) fn new(
         items: &[Arc<Cron>],
         known: &HashMap<String, Known>,
         start: DateTime<Utc>,
@@ -116,7 +116,7 @@ impl Missed {
 
     /// The next minute that was missed, starting with the oldest. Checks no more than `limit` minutes per call, so that
     /// a long search yields the thread now and then.
-    pub(super) fn next(&mut self, limit: usize) -> Option<(Minute, Vec<Arc<Cron>>)> {
+    pub(crate) fn next(&mut self, limit: usize) -> Option<(Minute, Vec<Arc<Cron>>)> {
         for _ in 0..limit {
             let minute = self.next;
             if minute >= self.until {
@@ -148,7 +148,7 @@ fn fill_from(item: &Cron, known: Known, start: DateTime<Utc>) -> Option<Minute> 
 }
 
 /// The items that are due in a minute. The local time is computed once per time zone.
-pub(super) fn due<'a>(items: impl IntoIterator<Item = &'a Arc<Cron>>, minute: Minute) -> Vec<Arc<Cron>> {
+pub(crate) fn due<'a>(items: impl IntoIterator<Item = &'a Arc<Cron>>, minute: Minute) -> Vec<Arc<Cron>> {
     let mut moments = vec![(None, Moment::utc(minute))];
     let mut due = Vec::new();
     for item in items {

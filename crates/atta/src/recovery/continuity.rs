@@ -39,10 +39,19 @@ pub(crate) struct Heartbeat {
     /// When the server was started. After a failover another server process is the primary, so the value changes then
     /// too.
     pub(crate) server_started_at: DateTime<Utc>,
-    /// The server's time.
+    /// The server's time that was recorded.
     pub(crate) server_now: DateTime<Utc>,
     /// Whether the worker was still registered and had not been declared dead.
     pub(crate) was_registered: bool,
+}
+
+/// A worker's own heartbeats.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnHeartbeats {
+    /// For how long they have been continuous.
+    pub(crate) continuous: Duration,
+    /// The server's time of the last one that was answered.
+    pub(crate) last: Option<DateTime<Utc>>,
 }
 
 impl Continuity {
@@ -84,13 +93,16 @@ impl Continuity {
 
     /// For how long heartbeats have been continuous: on one server, and without a gap of more than half a threshold.
     pub(crate) fn duration(&self, now: Instant) -> Duration {
+        self.own_heartbeats(now).continuous
+    }
+
+    /// What this worker must know of its own heartbeats to declare others dead.
+    pub(crate) fn own_heartbeats(&self, now: Instant) -> OwnHeartbeats {
         let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match state.since {
-            Some(since) if now.saturating_duration_since(state.last) <= self.threshold / 2 => {
-                now.saturating_duration_since(since)
-            }
-            _ => Duration::ZERO,
-        }
+        let is_recent = now.saturating_duration_since(state.last) <= self.threshold / 2;
+        let since = state.since.filter(|_| is_recent);
+        let continuous = since.map(|since| now.saturating_duration_since(since)).unwrap_or_default();
+        OwnHeartbeats { continuous, last: state.server_now }
     }
 
     /// Whether no heartbeat was answered for longer than the threshold. Then others may have declared this worker dead, and

@@ -5,6 +5,7 @@ use deadpool_postgres::ClientWrapper;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error as DatabaseError, Row};
 
+use super::OwnHeartbeats;
 use crate::Result;
 use crate::worker::Shared;
 use crate::worker::queries::{Connection, Value};
@@ -74,15 +75,15 @@ pub(crate) async fn deregister_worker(client: &ClientWrapper, shared: &Shared) -
     client.query_typed(&text, &[(&&*shared.worker_id, Type::TEXT)]).await.map(drop)
 }
 
-/// Declares stale workers dead. Returns their ids. `continuous` is for how many seconds this worker's heartbeats have been
-/// continuous.
-pub(crate) async fn declare_dead(connection: Connection<'_>, continuous: f64) -> Result<Vec<String>> {
-    const TYPES: &[Type] = &[Type::TEXT, Type::FLOAT8, Type::FLOAT8];
+/// Declares stale workers dead. Returns their ids.
+pub(crate) async fn declare_dead(connection: Connection<'_>, own: OwnHeartbeats) -> Result<Vec<String>> {
+    const TYPES: &[Type] = &[Type::TEXT, Type::FLOAT8, Type::FLOAT8, Type::TIMESTAMPTZ];
     let text = include_str!("../../sql/queries/declare_dead.sql");
     let statement = connection.prepare(RECOVERING, text, TYPES).await?;
     let (worker_id, shared) = (&*connection.shared.worker_id, connection.shared);
-    let threshold = shared.recovery_threshold.as_secs_f64();
-    let rows = connection.alone(RECOVERING, statement.query(&[&worker_id, &continuous, &threshold])).await?;
+    let (continuous, threshold) = (own.continuous.as_secs_f64(), shared.recovery_threshold.as_secs_f64());
+    let values: [Value<'_>; 4] = [&worker_id, &continuous, &threshold, &own.last];
+    let rows = connection.alone(RECOVERING, statement.query(&values)).await?;
     Ok(rows.iter().map(|row| row.get("worker_id")).collect())
 }
 

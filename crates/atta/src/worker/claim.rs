@@ -152,6 +152,8 @@ pub(crate) struct Claimed {
     pub(crate) unreadable: Vec<(Job, Error)>,
     /// Not claimed: the database refused it, with these errors.
     pub(crate) refused: Vec<Refusal>,
+    /// Not all jobs were tried, because refused ones took too long.
+    pub(crate) is_cut_short: bool,
     pub(crate) asked_at: Instant,
     pub(crate) took: Duration,
     /// The level of these jobs, and where the next claim begins. None if they have several levels, or are fewer than
@@ -167,6 +169,8 @@ pub(crate) struct Refusal {
     pub(crate) id: i64,
     pub(crate) task_identifier: Arc<str>,
     pub(crate) error: Error,
+    /// How long the attempt took.
+    pub(crate) took: Duration,
 }
 
 impl Claimed {

@@ -230,7 +230,6 @@ fn refused_statements_delay_only_their_jobs() {
 
 /// The same with a constraint, of which workers learn only by errors: batches of held jobs are refused, too.
 #[test]
-#[ignore = "fails: a job of a refused batch is released only when all jobs of the batch are"]
 fn refused_batches_delay_only_their_jobs() {
     run(SEEDS, |random| any_refusal(random, false));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::one_by_one::{self, is_refusal};
+use super::one_by_one::{self, OneByOne};
 use super::unreadable::{fail_unreadable_jobs, is_unreadable};
 use super::{Claimable, Claimed, Level, News, Shared};
 use crate::db::lease::Lease;
@@ -15,9 +15,8 @@ pub(crate) async fn claim_durably(shared: std::sync::Arc<Shared>, wanted: Claima
     let mut claimed = claim_jobs(&shared, &wanted, &news).await;
     if let Err(error) = &claimed {
         shared.on_error(error);
-        if is_unreadable(error) {
-            fail_unreadable_jobs(&shared, error).await;
-        } else if is_refusal(error) && !wanted.one_by_one {
+        let is_found = fail_unreadable_jobs(&shared, error).await;
+        if !is_found && error.is_refusal() && !wanted.one_by_one {
             claimed = claim_one_by_one(&shared, &wanted).await;
         }
     }
@@ -57,9 +56,9 @@ async fn claim_one_by_one(shared: &Shared, wanted: &Claimable) -> Result<Claimed
     let forbidden = shared.forbidden_flags.now().await?;
     let client = connect(shared).await?;
     match one_by_one::claim(shared.on(&client), wanted, &forbidden).await {
-        Ok((rows, refused)) => {
+        Ok(OneByOne { rows, refused, is_cut_short }) => {
             let claimed = read(shared.on(&client), rows, wanted, None, !forbidden.is_empty()).await?;
-            Ok(Claimed { refused, ..claimed })
+            Ok(Claimed { refused, is_cut_short, ..claimed })
         }
         Err(error) => {
             client.discard();
@@ -89,8 +88,18 @@ async fn read(
     jobs.sort_by_key(Job::order);
     let Loaded { jobs, without_room, unreadable } = load_payloads(connection, jobs, wanted.bytes).await;
     let ClaimedRows { asked_at, took, .. } = rows;
-    let refused = Vec::new();
-    Ok(Claimed { jobs, without_room, unreadable, refused, asked_at, took, level, has_forbidden })
+    let (refused, is_cut_short) = (Vec::new(), false);
+    Ok(Claimed {
+        jobs,
+        without_room,
+        unreadable,
+        refused,
+        is_cut_short,
+        asked_at,
+        took,
+        level,
+        has_forbidden,
+    })
 }
 
 #[derive(Default)]

@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 use futures_util::future::{join, join3};
 use tokio::sync::oneshot;
 
-use super::one_by_one::is_refusal;
 use super::promote::Unsettled;
 use super::unreadable::fail_unreadable_jobs;
 use super::{Left, News, Shared, Times};
@@ -114,7 +113,7 @@ async fn pick_and_commit(
             client.discard();
             shared.on_error(&error);
             let mut unsettled = Unsettled::new(settlement, may_be_committed);
-            unsettled.refusal = is_refusal(&error).then_some(error);
+            unsettled.refusal = error.is_refusal().then_some(error);
             left.unsettled = Some(unsettled);
         }
     }

@@ -10,9 +10,9 @@ use futures_util::future::join3;
 use tokio_postgres::Row;
 
 use super::Refusal;
+use crate::Result;
 use crate::worker::claim::Claimable;
 use crate::worker::queries::{self, ClaimedRows, Connection, LockedJob};
-use crate::{Error, Result};
 
 const CLAIMING: &str = "claiming jobs one by one";
 
@@ -27,39 +27,43 @@ const LIMIT_EACH: &str = "set local statement_timeout = '1s'; set local lock_tim
 /// When this time has passed, the transaction commits what it has. Other durable jobs wait for its end.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Whether a claim that failed with this error may succeed without one of its jobs: the server refused the statement, or
-/// cancelled it because it took too long.
-pub(super) fn is_refusal(error: &Error) -> bool {
-    error.db_code().is_some() && !error.is_transient() && !error.may_have_happened()
+/// What came of a claim job by job.
+pub(super) struct OneByOne {
+    pub(super) rows: ClaimedRows,
+    pub(super) refused: Vec<Refusal>,
+    /// Some jobs were not tried, because the others took too long.
+    pub(super) is_cut_short: bool,
 }
 
-/// Claims the wanted jobs one by one. Returns the claimed ones, and those that the database refused.
+/// Claims the wanted jobs one by one.
 pub(super) async fn claim(
     connection: Connection<'_>,
     wanted: &Claimable,
     forbidden_flags: &[String],
-) -> Result<(ClaimedRows, Vec<Refusal>)> {
+) -> Result<OneByOne> {
     let asked_at = Instant::now();
     connection.client.execute_text(CLAIMING, BEGIN).await?;
     let jobs = queries::find_claimable(connection, wanted, forbidden_flags).await?;
     connection.client.execute_text(CLAIMING, LIMIT_EACH).await?;
     let (began, mut rows, mut refused) = (Instant::now(), Vec::new(), Vec::new());
-    for job in jobs {
+    let mut jobs = jobs.into_iter();
+    while began.elapsed() < LONGEST
+        && let Some(job) = jobs.next()
+    {
+        let tried_at = Instant::now();
         match claim_one(connection, &job).await {
             Ok(claimed) => rows.extend(claimed),
             Err(error) if error.db_code().is_some() && !error.may_have_happened() => {
                 connection.client.execute_text(CLAIMING, "rollback to savepoint one").await?;
                 let LockedJob { id, task_identifier, .. } = job;
-                refused.push(Refusal { id, task_identifier, error });
+                refused.push(Refusal { id, task_identifier, error, took: tried_at.elapsed() });
             }
             Err(error) => return Err(error),
         }
-        if began.elapsed() >= LONGEST {
-            break;
-        }
     }
     connection.client.execute_text(CLAIMING, "commit").await?;
-    Ok((ClaimedRows::new(rows, asked_at), refused))
+    let is_cut_short = jobs.next().is_some();
+    Ok(OneByOne { rows: ClaimedRows::new(rows, asked_at), refused, is_cut_short })
 }
 
 /// One round trip.

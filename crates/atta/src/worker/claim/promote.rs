@@ -8,7 +8,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::held::Settlement;
-use super::one_by_one::is_refusal;
 use super::{Left, Shared, Times};
 use crate::db::lease::Lease;
 use crate::worker::backoff::Backoff;
@@ -111,7 +110,7 @@ async fn claim_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<(Promoted
                 promoted.ours.extend(ours);
                 promoted.blocked.extend(blocked);
             }
-            Err(error) if !is_refusal(&error) => return Err(error),
+            Err(error) if !error.is_refusal() => return Err(error),
             Err(error) => match part {
                 [job] => {
                     let (worker, job) = (&*shared.worker_id, job.id);

@@ -15,22 +15,25 @@ pub(super) fn is_unreadable(error: &Error) -> bool {
     error.db_code().is_some_and(|code| CODES.contains(&code))
 }
 
-/// After a claim failed: if such jobs are the cause, permanently fails them, so that the next claim succeeds.
-pub(super) async fn fail_unreadable_jobs(shared: &Shared, error: &Error) {
+/// After a claim failed: if such jobs are the cause, permanently fails them, so that the next claim succeeds. Returns
+/// whether there were any.
+pub(super) async fn fail_unreadable_jobs(shared: &Shared, error: &Error) -> bool {
     if !is_unreadable(error) {
-        return;
+        return false;
     }
     match fail(shared).await {
-        Ok(ids) if ids == "[]" => {}
+        Ok(ids) if ids == "[]" => return false,
         Ok(ids) => tracing::error!(
             jobs = ids,
             cause = %error,
             "permanently failed jobs whose text is not valid in the encoding of the database"
         ),
         Err(error) => {
-            tracing::warn!(%error, "could not find the jobs whose text can't be converted to UTF-8")
+            tracing::warn!(%error, "could not find the jobs whose text can't be converted to UTF-8");
+            return false;
         }
     }
+    true
 }
 
 /// Returns the ids as a JSON array.

@@ -53,7 +53,7 @@ impl Planner {
         if self.durable.on_claimed(now, wanted, &claimed, &self.rules, self.durable_lanes()) {
             self.due.forget();
         }
-        self.note_refused(now, wanted, std::mem::take(&mut claimed.refused));
+        self.note_refused(now, wanted, std::mem::take(&mut claimed.refused), claimed.is_cut_short);
         if claimed.count() == 0 {
             if self.holds() && self.rules.mode == Mode::UntilShutdown {
                 self.durable.rest(now, claimed.took);
@@ -75,7 +75,7 @@ impl Planner {
     }
 
     /// Leaves out jobs whose claim the database refused.
-    fn note_refused(&mut self, now: Instant, wanted: &Claimable, refused: Vec<Refusal>) {
+    fn note_refused(&mut self, now: Instant, wanted: &Claimable, refused: Vec<Refusal>, is_cut_short: bool) {
         for refusal in refused {
             let (job, task, error) = (refusal.id, refusal.task_identifier.clone(), refusal.error.to_string());
             match self.refused.on_refused(now, refusal) {
@@ -87,6 +87,13 @@ impl Planner {
                     error,
                     "the database refuses the claim of a job; other jobs continue, and this one is tried again later"
                 ),
+                News::LastJob => tracing::warn!(
+                    worker = &*self.rules.worker,
+                    job,
+                    task = &*task,
+                    error,
+                    "the database refuses the claims of many jobs; more of them are not logged in this minute"
+                ),
                 News::Task(task) => tracing::warn!(
                     worker = &*self.rules.worker,
                     task = &*task,
@@ -96,7 +103,12 @@ impl Planner {
             }
             self.commands.push(Command::Report(WorkerEvent::ClaimFailed { error: error.into() }));
         }
-        self.refused.on_claimed(wanted.sent_at);
+        if !is_cut_short {
+            self.refused.on_claimed(wanted.sent_at, &wanted.left_out);
+        }
+        if self.refused.has_due(now) {
+            self.durable.hint();
+        }
     }
 
     fn fail_unreadable(&mut self, now: Instant, unreadable: Vec<(Job, Error)>) {
@@ -168,12 +180,18 @@ impl Planner {
         self.has_found = true;
         self.held.scan.begin_letting_go(now, lane, without_room);
         let Known { untouched, changed } = self.held.batches.take_known(&mut jobs);
+        let has_changed = !changed.is_empty();
         self.held.scan.begin_letting_go(now, lane, changed);
         self.list.push_held(&jobs, lane, now);
         let (is_empty, finished) = (jobs.is_empty(), Vec::with_capacity(jobs.len()));
+        let has_known = !untouched.is_empty() || has_changed;
         self.held.batches.open(Batch { lane, jobs, known: untouched, finished, began: now });
         if is_empty {
             self.commit_batch(now, lane);
+        }
+        if is_empty && has_known {
+            // Until the other batch has claimed its jobs again, the next pick would bring the same.
+            self.held.pause(Why::ClaimedTwice, now + self.rules.hold_budget);
         }
     }
 
@@ -215,9 +233,14 @@ impl Planner {
         self.commands.push(Command::CommitBatch { lane, settlement });
     }
 
-    pub(super) fn on_batch_ended(&mut self, now: Instant, lane: u64, picked: Result<usize>, left: Left) {
+    pub(super) fn on_batch_ended(&mut self, now: Instant, lane: u64, picked: Result<usize>, mut left: Left) {
         self.lanes -= 1;
         self.held.on_back();
+        // Jobs of another batch that were promoted here are claimed once more by that batch, which may have happened already:
+        // only the time of its claim counts.
+        if left.locked_at.len() > left.running.len() {
+            left.locked_at.retain(|id, _| left.running.iter().any(|job| job.id == *id));
+        }
         self.on_left(now, lane, left, false);
         self.held.scan.on_delivered(lane);
         if let Some(order) = self.held.scan.end_letting_go(now, lane) {

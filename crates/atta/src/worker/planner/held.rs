@@ -127,6 +127,11 @@ impl HeldClaims {
         self.pauses.begin(Why::Errors, now + self.errors.next());
     }
 
+    /// No pick is sent until then.
+    pub(super) fn pause(&mut self, why: Why, until: Instant) {
+        self.pauses.begin(why, until);
+    }
+
     pub(super) fn begin_promoting(&mut self, lane: u64, is_blocked: bool) {
         self.promoting.insert(lane, is_blocked);
     }

@@ -103,6 +103,7 @@ impl World {
         let wanted = self.claims.remove(0);
         let claimed = Claimed {
             refused: Vec::new(),
+            is_cut_short: false,
             jobs: jobs.iter().map(|id| Job { locked_at: Some(DateTime::UNIX_EPOCH), ..job(*id) }).collect(),
             without_room: Vec::new(),
             unreadable: Vec::new(),

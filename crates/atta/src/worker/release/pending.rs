@@ -332,7 +332,7 @@ impl Pending {
 /// Whether one outcome may be the cause, and not the database as a whole: the database rejected the statement, or it
 /// took too long, or waited too long for a lock.
 fn is_about_one(error: &Error) -> bool {
-    !error.is_transient() || is_too_slow(error)
+    !error.is_transient() || is_too_slow(error) || error.is_refusal()
 }
 
 fn is_too_slow(error: &Error) -> bool {

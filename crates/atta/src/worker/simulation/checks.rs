@@ -131,8 +131,7 @@ impl World {
     /// has reached the server, but its reply has not arrived. In this moment the worker does not know of the step, and its
     /// own heartbeat is the only recent one.
     pub(super) fn check_declaration(&self, dead: WorkerNumber, recorded_at: Duration) -> Result<(), String> {
-        let is_excused = self.stepped_at.is_some_and(|at| self.now() < at + THRESHOLD);
-        let is_innocent = |worker: &Worker| worker.singled_out_at < recorded_at && !is_excused;
+        let is_innocent = |worker: &Worker| worker.singled_out_at < recorded_at;
         match self.workers.get(&dead).is_some_and(is_innocent) {
             true => Err(format!("worker {dead} is declared dead for a fault that concerned all workers")),
             false => Ok(()),
@@ -243,12 +242,8 @@ impl World {
     ///
     /// - while all statements take long, held jobs that may not start yet are picked again after each hold budget;
     /// - after an operator has unlocked a job that runs, its worker claims and returns the job after each hold budget;
-    /// - each worker tries to claim a refused job after one second, two, four and so on, and to write its outcome;
-    /// - a refusal of held jobs that polls do not report is not limited: the worker tries it again with each pick.
+    /// - each worker tries to claim a refused job after one second, two, four and so on, and to write its outcome.
     fn check_statements(&self) -> Result<(), String> {
-        if self.setup.refusal.as_ref().is_some_and(|refusal| !refusal.is_visible) {
-            return Ok(());
-        }
         let is_unlocked = |fault: &Fault| matches!(fault.kind, FaultKind::UnlockJob);
         let is_slow = !self.setup.usual_delay.is_zero() || self.setup.faults.iter().any(is_unlocked);
         let budgets = if is_slow { 3 * self.now().as_millis() as usize / 50 } else { 0 };

@@ -1,21 +1,6 @@
-//! Cron in a simulated worker. The decisions are the real ones: `cron/plan.rs` and `cron/moment.rs` are compiled into this
-//! module, since they are private to cron. The loop around them, `cron/schedule.rs`, is imitated by [`Schedule`]. An item is
-//! due every so many minutes.
+//! Cron in a simulated worker. The items and the decisions are the real ones (`cron/plan.rs`). The loop around them,
+//! `cron/schedule.rs`, is imitated by [`Schedule`].
 
-#[expect(
-    clippy::duplicate_mod,
-    unreachable_pub,
-    reason = "it is private to cron, which exports one of its types"
-)]
-#[path = "../../cron/moment.rs"]
-mod moment;
-#[expect(
-    clippy::duplicate_mod,
-    dead_code,
-    reason = "it is private to cron, and not all of it is needed here"
-)]
-#[path = "../../cron/plan.rs"]
-mod plan;
 mod ticks;
 
 use std::collections::HashMap;
@@ -23,62 +8,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use chrono_tz::Tz;
 
-use moment::{Minute, Moment};
-use plan::{Known, Missed};
+use crate::cron::moment::Minute;
+use crate::cron::plan::{self, Known, Missed};
 pub(super) use ticks::Ticks;
 
-use crate::CrontabFill;
+use crate::{Cron, CrontabFill};
 
 /// See `cron/schedule.rs` and `cron/clock.rs`.
 const MINUTES_AT_A_TIME: usize = 500;
 const LIFETIME: Duration = Duration::from_secs(70);
 
-/// A crontab item, as far as the plan reads it.
-#[derive(Debug)]
-struct Cron {
-    identifier: String,
-    every: u32,
-    options: Options,
-}
+/// Items with and without backfill.
+const WITHOUT_FILL: [(&str, &str); 2] = [("each", "* * * * *"), ("second", "*/2 * * * *")];
+const WITH_FILL: [(&str, &str); 2] = [("each_with_fill", "* * * * *"), ("third_with_fill", "*/3 * * * *")];
 
-#[derive(Debug)]
-struct Options {
-    fill: CrontabFill,
-    time_zone: Option<Tz>,
-}
-
-impl Cron {
-    fn identifier(&self) -> &str {
-        &self.identifier
-    }
-
-    fn has_fill(&self) -> bool {
-        !self.options.fill.duration().is_zero()
-    }
-
-    fn is_due(&self, minute: Minute) -> bool {
-        self.matches_moment(&Moment::at(minute, None))
-    }
-
-    fn matches_moment(&self, moment: &Moment) -> bool {
-        moment.digest.minute.is_multiple_of(self.every)
-    }
-}
-
-/// The items of all workers: with and without backfill.
+/// The items of all workers.
 fn items() -> Vec<Arc<Cron>> {
-    let item = |identifier: &str, every: u32, hours: u64| {
-        let options = Options { fill: CrontabFill::hours(hours), time_zone: None };
-        Arc::new(Cron { identifier: identifier.to_owned(), every, options })
-    };
-    vec![
-        item("each", 1, 0),
-        item("each with fill", 1, 12),
-        item("second", 2, 0),
-        item("third with fill", 3, 12),
-    ]
+    let item = |(identifier, pattern)| Cron::task(identifier, pattern).expect("a valid pattern");
+    let filled = WITH_FILL.into_iter().map(|it| item(it).fill(CrontabFill::hours(12)));
+    WITHOUT_FILL.into_iter().map(item).chain(filled).map(Arc::new).collect()
+}
+
+fn has_fill(item: &Cron) -> bool {
+    WITH_FILL.iter().any(|(identifier, _)| *identifier == item.identifier())
 }
 
 /// A statement of cron.
@@ -204,7 +157,7 @@ impl Schedule {
             (Stage::Starting, CronAnswer::Clock(time)) => {
                 let start = self.note_clock(now, time);
                 self.stage = Stage::Registering { start };
-                let identifiers = self.items.iter().map(|item| item.identifier.clone()).collect();
+                let identifiers = self.items.iter().map(|item| item.identifier().to_owned()).collect();
                 Act::Send(CronStatement::Register { identifiers, now: start })
             }
             (Stage::Registering { start }, CronAnswer::Registered(rows)) => {
@@ -213,7 +166,7 @@ impl Schedule {
                 });
                 let known: HashMap<String, Known> = known.collect();
                 for item in &self.items {
-                    self.since.entry(item.identifier.clone()).or_insert_with(|| Minute::of(start));
+                    self.since.entry(item.identifier().to_owned()).or_insert_with(|| Minute::of(start));
                 }
                 let unbroken = plan::unbroken(start, self.next);
                 let missed = Missed::new(&self.items, &known, start, unbroken, &self.since);
@@ -282,7 +235,7 @@ impl Schedule {
             plan::Step::Resume => self.start(now),
             plan::Step::Schedule(minute) => {
                 let is_ours =
-                    |item: &&Arc<Cron>| self.since.get(&item.identifier).is_some_and(|it| *it <= minute);
+                    |item: &&Arc<Cron>| self.since.get(item.identifier()).is_some_and(|it| *it <= minute);
                 let due = plan::due(self.items.iter().filter(is_ours), minute);
                 if due.is_empty() {
                     self.next = Some(minute.next());
@@ -297,6 +250,6 @@ impl Schedule {
 }
 
 fn schedule(minute: Minute, due: &[Arc<Cron>]) -> Act {
-    let identifiers = due.iter().map(|item| item.identifier.clone()).collect();
+    let identifiers = due.iter().map(|item| item.identifier().to_owned()).collect();
     Act::Send(CronStatement::Schedule { minute: minute.begin(), identifiers })
 }

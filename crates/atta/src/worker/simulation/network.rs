@@ -6,6 +6,7 @@ use super::super::claim::held::LONGEST_SILENCE;
 use super::model::WorkerNumber;
 use super::statement::{Answer, Effect, Sent, Statement, Trouble};
 use super::world::{Happening, MS, Step, World};
+use crate::recovery::OwnHeartbeats;
 
 /// What becomes of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ impl World {
     pub(super) fn send(&mut self, worker: WorkerNumber, statement: Statement) {
         let now = self.agenda.instant();
         let Some(it) = self.workers.get(&worker) else { return };
-        let effect = statement.effect(now, it.continuity.duration(now), it.has_polled);
+        let effect = statement.effect(now, it.continuity.own_heartbeats(now), it.has_polled);
         self.last_number += 1;
         let number = self.last_number;
         self.statistics.on_sent(statement.name());
@@ -140,7 +141,7 @@ impl World {
             Effect::Poll { continuous, for_jobs } => {
                 Answer::Polled(database.poll(now, worker, continuous, for_jobs, forbidden))
             }
-            Effect::Recover { continuous } => return self.recover(worker, continuous),
+            Effect::Recover(own) => return self.recover(worker, own),
             Effect::Cron(statement) => return self.execute_cron(worker, &statement).map(Answer::Cron),
             Effect::FreeOrphans => {
                 let freed = database.recover(now, true, 0.5).len();
@@ -228,9 +229,9 @@ impl World {
         Ok(answer)
     }
 
-    fn recover(&mut self, worker: WorkerNumber, continuous: Duration) -> Result<Answer, String> {
+    fn recover(&mut self, worker: WorkerNumber, own: OwnHeartbeats) -> Result<Answer, String> {
         let now = self.now();
-        let declared = self.database.declare_dead(now, worker, continuous);
+        let declared = self.database.declare_dead(now, worker, own);
         for (dead, recorded_at) in &declared {
             self.note(|_| format!("worker {worker} declares worker {dead} dead"));
             self.declared.insert(*dead, now);

@@ -40,6 +40,7 @@ pub(super) struct Promotion {
     /// The last of these is tried next.
     parts: Vec<Vec<Arc<Job>>>,
     promoted: Promoted,
+    refusal: Option<Error>,
 }
 
 impl Promotion {
@@ -50,6 +51,7 @@ impl Promotion {
             unsettled,
             parts,
             promoted: Promoted { ours: Times::new(), blocked: HashSet::new() },
+            refusal: None,
         }
     }
 
@@ -75,6 +77,7 @@ impl Promotion {
             [] => {}
             [job] => {
                 self.promoted.blocked.insert(job.id);
+                self.refusal = Some(refusal());
             }
             _ => {
                 let (first, second) = part.split_at(part.len() / 2);
@@ -85,7 +88,10 @@ impl Promotion {
 
     /// All parts were tried.
     fn end(self) -> Event {
-        let Split { left, .. } = split(self.unsettled, self.promoted);
+        let Split { mut left, .. } = split(self.unsettled, self.promoted);
+        if let Some(unsettled) = &mut left.unsettled {
+            unsettled.refusal = self.refusal;
+        }
         Event::Promoted { lane: self.lane, left }
     }
 }
@@ -126,8 +132,9 @@ impl World {
             Statement::Claim(wanted) => self.send(number, Statement::ClaimOneByOne(wanted)),
             Statement::Commit { lane, settlement } => {
                 let picked = Ok(worker.picked.remove(&lane).unwrap_or_default());
-                let unsettled = Some(Unsettled::new(settlement, false));
-                let left = Left { unsettled, ..Left::default() };
+                let mut unsettled = Unsettled::new(settlement, false);
+                unsettled.refusal = Some(refusal());
+                let left = Left { unsettled: Some(unsettled), ..Left::default() };
                 return self.deliver(number, Event::BatchEnded { lane, picked, left });
             }
             Statement::Promote(mut promotion) => {

@@ -89,7 +89,7 @@ impl World {
                 let has_forbidden = !self.forbidden.is_empty();
                 let refuse = |job: Job| {
                     let Job { id, task_identifier, .. } = job;
-                    Refusal { id, task_identifier, error: refusal() }
+                    Refusal { id, task_identifier, error: refusal(), took: Duration::ZERO }
                 };
                 let refused = refused.into_iter().map(refuse).collect();
                 let took = instant - sent_at;
@@ -253,6 +253,7 @@ fn claimed_nothing(asked_at: Instant, took: Duration) -> Claimed {
         without_room: Vec::new(),
         unreadable: Vec::new(),
         refused: Vec::new(),
+        is_cut_short: false,
         asked_at,
         took,
         level: None,

@@ -14,6 +14,7 @@ use super::super::run::{Failure, Finished, Outcome};
 use super::cron::{CronAnswer, CronStatement};
 use super::model::Polled;
 use super::refusals::Promotion;
+use crate::recovery::OwnHeartbeats;
 use crate::{Error, Job};
 
 /// What a worker has sent, with all that it needs to go on.
@@ -37,7 +38,7 @@ pub(super) enum Statement {
 pub(super) enum Effect {
     Heartbeat,
     Poll { continuous: Duration, for_jobs: bool },
-    Recover { continuous: Duration },
+    Recover(OwnHeartbeats),
     FreeOrphans,
     Claim(Claimable),
     ClaimOneByOne(Claimable),
@@ -129,12 +130,11 @@ impl Statement {
         }
     }
 
-    /// `continuous` is for how long the worker's heartbeats have been continuous.
-    pub(super) fn effect(&self, now: Instant, continuous: Duration, for_jobs: bool) -> Effect {
+    pub(super) fn effect(&self, now: Instant, own: OwnHeartbeats, for_jobs: bool) -> Effect {
         match self {
             Statement::Heartbeat => Effect::Heartbeat,
-            Statement::Poll => Effect::Poll { continuous, for_jobs },
-            Statement::Recover => Effect::Recover { continuous },
+            Statement::Poll => Effect::Poll { continuous: own.continuous, for_jobs },
+            Statement::Recover => Effect::Recover(own),
             Statement::FreeOrphans => Effect::FreeOrphans,
             Statement::Cron(statement) => Effect::Cron(statement.clone()),
             Statement::Claim(wanted) => Effect::Claim(copy_wanted(wanted)),

@@ -14,6 +14,7 @@ fn order(id: i64) -> Order {
 fn claimed(now: Instant, jobs: i64) -> Claimed {
     Claimed {
         refused: Vec::new(),
+        is_cut_short: false,
         jobs: (1..=jobs).map(|id| Job::for_tests(order(id), "t")).collect(),
         without_room: Vec::new(),
         unreadable: Vec::new(),

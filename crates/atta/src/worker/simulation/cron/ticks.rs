@@ -13,7 +13,7 @@ use super::super::model::WorkerNumber;
 use super::super::setup::TASKS;
 use super::super::statement::Statement;
 use super::super::world::{Step, World};
-use super::{Act, CronAnswer, CronStatement, Minute, Schedule, items};
+use super::{Act, CronAnswer, CronStatement, Minute, Schedule, has_fill, items};
 
 /// A tick is added within this time after its minute has begun.
 const LONGEST_LATE: Duration = Duration::from_secs(15);
@@ -170,7 +170,7 @@ impl World {
         let Some((number, _)) = expected.filter(|_| self.stepped_at.is_none_or(is_quiet)) else {
             return Ok(());
         };
-        for item in items().iter().filter(|item| item.is_due(minute)) {
+        for item in items().iter().filter(|item| item.matches(minute.begin())) {
             let is_added = self.ticks.added.contains(&(item.identifier().to_owned(), minute));
             // After the clock was set back, the database has a later minute.
             let row = self.database.crontabs.get(item.identifier());
@@ -191,14 +191,16 @@ impl World {
             return Ok(());
         }
         let end = Minute::of(self.database.clock(self.now()) - TimeDelta::minutes(1));
-        for item in items().iter().filter(|item| item.has_fill()) {
+        for item in items().iter().filter(|item| has_fill(item)) {
             let identifier = item.identifier();
             let Some(row) = self.database.crontabs.get(identifier) else {
                 return Err(format!("cron item {identifier:?} was never registered"));
             };
             let mut minute = Minute::not_before(row.known_since);
             while minute < end {
-                if item.is_due(minute) && !self.ticks.added.contains(&(identifier.to_owned(), minute)) {
+                if item.matches(minute.begin())
+                    && !self.ticks.added.contains(&(identifier.to_owned(), minute))
+                {
                     let begin = minute.begin();
                     return Err(format!("the tick {begin} of {identifier:?} was never added"));
                 }

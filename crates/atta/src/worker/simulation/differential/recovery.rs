@@ -9,7 +9,7 @@ use super::claims::forbidden;
 use super::pair::{Answers, Both, Pair, same};
 use super::real::THRESHOLD;
 use super::state::Line;
-use crate::recovery::queries as recovery;
+use crate::recovery::{OwnHeartbeats, queries as recovery};
 
 /// For how long the heartbeats of a worker have been continuous: long enough, or not.
 fn continuous(is_continuous: bool) -> Duration {
@@ -65,9 +65,13 @@ impl Pair {
 
     pub(super) async fn declare_dead(&mut self, worker: usize, is_continuous: bool) -> Answers {
         let continuous = continuous(is_continuous);
-        let declared = self.model.declare_dead(self.now, worker, continuous);
+        let last = self.model.workers.get(&worker).map(|row| row.heartbeat_at);
+        let declared = self.model.declare_dead(self.now, worker, OwnHeartbeats { continuous, last });
         let it = &self.real.workers[worker];
-        let real = recovery::declare_dead(it.shared.on(&it.client), continuous.as_secs_f64()).await;
+        let sql = "select heartbeat_at from graphile_worker._atta_workers where id = $1";
+        let row = it.client.query_opt(sql, &[&&*it.shared.worker_id]).await.expect("the own heartbeat");
+        let own = OwnHeartbeats { continuous, last: row.map(|row| row.get(0)) };
+        let real = recovery::declare_dead(it.shared.on(&it.client), own).await;
         let mut real: Vec<usize> =
             real.expect("a declaration").iter().filter_map(|id| self.worker_of(id)).collect();
         real.sort_unstable();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{Cause, Change, Database, WorkerNumber, is_forbidden};
+use crate::recovery::OwnHeartbeats;
 
 /// A row of the table of workers.
 #[derive(Clone, Copy, Debug)]
@@ -132,10 +133,11 @@ impl Database {
         &mut self,
         now: Duration,
         worker: WorkerNumber,
-        continuous: Duration,
+        own: OwnHeartbeats,
     ) -> Vec<(WorkerNumber, Duration)> {
         let clock = self.clock(now);
-        let stale = self.stale(now, worker, continuous);
+        let is_answered = self.workers.get(&worker).is_some_and(|row| Some(row.heartbeat_at) == own.last);
+        let stale = if is_answered { self.stale(now, worker, own.continuous) } else { Vec::new() };
         for number in &stale {
             self.deaths.insert(*number, clock);
         }
