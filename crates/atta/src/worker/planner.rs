@@ -108,6 +108,8 @@ pub(crate) struct Planner {
     lanes: usize,
     /// Jobs were claimed since all was last asked for.
     has_found: bool,
+    /// Why the database has rejected an outcome several times.
+    refused_release: Option<Arc<str>>,
     /// Since when the worker's end waits only for jobs that can't be released.
     stuck_since: Option<Instant>,
     error: Option<Error>,
@@ -134,6 +136,7 @@ impl Planner {
             shutdown: Shutdown::new(rules.grace_period, rules.abort_period),
             lanes: 0,
             has_found: false,
+            refused_release: None,
             stuck_since: None,
             error: None,
             commands: Vec::new(),
@@ -224,6 +227,7 @@ impl Planner {
     /// Whether the run has ended. A run until no job is left asks once more after it has found jobs: a job may have been
     /// passed by because a batch was just about to free it, or because its task became a slow one meanwhile.
     pub(crate) fn is_done(&mut self, now: Instant) -> bool {
+        self.give_up_refused_release();
         let is_done = self.has_nothing_left();
         let has_asked = self.rules.mode == Mode::UntilShutdown
             || self.shutdown.has_begun()

@@ -38,6 +38,8 @@ pub(super) struct Report {
     /// How many outcomes can't be written because of their own job: it is locked, the database rejects them, or they
     /// take long.
     pub(super) stuck: usize,
+    /// The database has rejected an outcome several times, with this error.
+    pub(super) refused: Option<Arc<str>>,
     /// The next jobs of queues may be due now.
     pub(super) frees_queue: bool,
     /// Some of the jobs themselves are due again, now or later.

@@ -12,8 +12,8 @@ use super::batches::Kept;
 use super::pauses::Why;
 use super::scan::NOTHING;
 use super::shutdown::Step;
-use super::{Command, LONGEST_WAIT, Planner};
-use crate::Job;
+use super::{Command, LONGEST_WAIT, Mode, Planner};
+use crate::{Error, Job};
 
 impl Planner {
     /// Hands an outcome over to be written. With `is_unknown` it may have been written already, over a connection that was
@@ -82,6 +82,10 @@ impl Planner {
     /// Outcomes are written: queues are free for their next jobs, and jobs that were not completed are due again.
     pub(super) fn on_released(&mut self, now: Instant, report: &Report) {
         self.unreleased.on_report(report);
+        self.refused_release = report.refused.clone().or(self.refused_release.take());
+        if self.unreleased.is_empty() {
+            self.refused_release = None;
+        }
         if report.frees_queue || report.returns_jobs {
             self.durable.on_freed();
         }
@@ -173,6 +177,16 @@ impl Planner {
                 self.return_jobs(now, jobs, || Outcome::Interrupted);
             }
             Step::Leave => self.leave(),
+        }
+    }
+
+    /// A run until no job is left does not wait for an outcome that the database rejects, if nothing else is left.
+    pub(super) fn give_up_refused_release(&mut self) {
+        let is_all = self.unreleased.is_stuck() && self.only_waits_for_promotions() && !self.has_more();
+        let is_running =
+            self.rules.mode == Mode::UntilEmpty && !self.shutdown.has_begun() && self.error.is_none();
+        if let Some(error) = self.refused_release.take_if(|_| is_running && is_all) {
+            self.fail(Error::unavailable(format!("the outcome of a job can't be written: {error}")));
         }
     }
 

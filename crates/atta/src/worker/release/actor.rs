@@ -39,6 +39,8 @@ pub(super) struct Actor {
     apart: usize,
     /// The number of stuck outcomes in the last report.
     stuck: usize,
+    /// Whether the last report had a rejection.
+    has_reported_refusal: bool,
 }
 
 impl Actor {
@@ -49,7 +51,17 @@ impl Actor {
         reports: mpsc::UnboundedSender<Report>,
     ) -> Actor {
         let (pending, writes) = (Pending::new(delays, shared.worker_id.clone()), JoinSet::new());
-        Actor { shared, pending, entries, reports, writes, batches: Vec::new(), apart: 0, stuck: 0 }
+        Actor {
+            shared,
+            pending,
+            entries,
+            reports,
+            writes,
+            batches: Vec::new(),
+            apart: 0,
+            stuck: 0,
+            has_reported_refusal: false,
+        }
     }
 
     /// Writes outcomes until the driver has ended, or until the worker leaves its locks to recovery. In the latter case
@@ -141,13 +153,14 @@ impl Actor {
         }
     }
 
-    /// Reports how many outcomes are stuck, if the number has changed. Outcomes that are being written alone count as
-    /// stuck.
+    /// Reports how many outcomes are stuck, if the number has changed, and whether the database rejects one for long.
+    /// Outcomes that are being written alone count as stuck.
     fn report_stuck(&mut self) {
         let stuck = self.pending.stuck() + self.apart;
-        if stuck != self.stuck {
-            self.stuck = stuck;
-            let _ = self.reports.send(Report { stuck, ..Report::default() });
+        let refused = self.pending.refused().cloned();
+        if stuck != self.stuck || refused.is_some() != self.has_reported_refusal {
+            (self.stuck, self.has_reported_refusal) = (stuck, refused.is_some());
+            let _ = self.reports.send(Report { stuck, refused, ..Report::default() });
         }
     }
 

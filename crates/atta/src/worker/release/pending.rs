@@ -33,6 +33,9 @@ const COMPANY: Duration = Duration::from_millis(20);
 /// The longest pause for an outcome that the database rejects.
 const LONGEST_REFUSED: Duration = Duration::from_secs(30);
 
+/// After this many attempts, the rejection of an outcome is reported. They take about three seconds.
+const REPORTED_AFTER: u32 = 6;
+
 /// Outcomes of one kind are written by one statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Kind {
@@ -76,6 +79,8 @@ pub(crate) struct Entry {
     pub(in super::super) is_unknown: bool,
     company: Company,
     state: State,
+    /// Why the database rejected it last.
+    refusal: Option<Arc<str>>,
     tries: u32,
     not_before: Instant,
 }
@@ -88,7 +93,8 @@ impl Entry {
         is_unknown: bool,
     ) -> Entry {
         let (state, not_before) = (State::New, now);
-        Entry { finished, locked_at, is_unknown, company: Company::Together, state, tries: 0, not_before }
+        let (company, refusal) = (Company::Together, None);
+        Entry { finished, locked_at, is_unknown, company, state, refusal, tries: 0, not_before }
     }
 
     /// The bytes of its payloads and error.
@@ -152,6 +158,7 @@ impl Entry {
             }
         }
         self.company = Company::Apart;
+        self.refusal = (!is_slow).then(|| error.to_string().into());
         self.finished = without_what_is_refused(self.finished, error, self.tries);
         self.pause(now, if is_slow { LONGEST } else { LONGEST_REFUSED });
         self
@@ -207,6 +214,13 @@ impl Pending {
     /// How many outcomes wait because of a problem of their own: a lock, a rejection, or slowness.
     pub(in super::super) fn stuck(&self) -> usize {
         self.entries.iter().filter(|entry| entry.state != State::New).count()
+    }
+
+    /// The error of an outcome that the database has rejected several times.
+    pub(in super::super) fn refused(&self) -> Option<&Arc<str>> {
+        let entry =
+            self.entries.iter().find(|entry| entry.tries >= REPORTED_AFTER && entry.refusal.is_some());
+        entry.and_then(|entry| entry.refusal.as_ref())
     }
 
     /// Takes over new outcomes.

@@ -387,3 +387,26 @@ async fn many_jobs_whose_claims_take_for_ever_do_not_keep_others_from_starting()
     drop_trigger(&client).await;
     worker.stop().await.unwrap();
 }
+
+/// A run until no job is left runs everything else, and then ends with the database's error.
+#[tokio::test]
+async fn a_single_run_ends_if_a_completion_is_refused() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let sql = "create function public.refuse() returns trigger language plpgsql as $$
+        begin
+          if old.payload->>'is_bad' is not null then raise exception 'not this one'; end if;
+          return old;
+        end $$;
+        create trigger refuse before delete on graphile_worker._private_jobs
+        for each row execute function public.refuse()";
+    client.batch_execute(sql).await.unwrap();
+    add(&client, "", "").await;
+    let runs = Arc::new(Mutex::new(HashMap::new()));
+    let options = counting(&db, &runs).shutdown_grace_period(Duration::from_millis(100));
+    let worker = options.init().await.unwrap();
+    let error =
+        tokio::time::timeout(testkit::DEADLINE, worker.run_once()).await.expect("it ends").unwrap_err();
+    assert!(error.to_string().contains("not this one"), "{error}");
+    assert_eq!((left(&client).await, runs.lock().unwrap().len()), (1, 31));
+}
