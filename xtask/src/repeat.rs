@@ -1,8 +1,9 @@
 //! `cargo xtask test --repeat N [FILTER...]`: all test binaries N times, to find tests that fail only now and then.
 //!
-//! A round runs four passes: plain, with durable claims, and behind PgBouncer in both of its modes. Each round uses
-//! another number of test threads, and every second round runs under CPU load. Every failure is collected and its
-//! output kept; nothing stops before the last round. `libtest` parses the output of test binaries, `report` prints.
+//! A round runs two passes: plain, and one of three in turn: with durable claims, or behind PgBouncer in one of its modes.
+//! Four passes in each round would take twice as long, and ten rounds more than two hours. Each round uses another number
+//! of test threads, and every second round runs under CPU load. Every failure is collected and its output kept; nothing
+//! stops before the last round. `libtest` parses the output of test binaries, `report` prints.
 
 mod libtest;
 mod load;
@@ -56,25 +57,25 @@ struct Pass {
     skipped: Vec<&'static str>,
 }
 
-/// The same passes as `cargo xtask test` runs.
-fn passes() -> [Pass; 4] {
+/// The passes of a round, of those that `cargo xtask test` runs.
+fn passes(round: usize) -> [Pass; 2] {
     let pass = |name, settings, only| Pass { name, settings, only, modules: &[], skipped: Vec::new() };
     let skipped = |mode| pooler::skipped(mode).iter().map(|(name, _)| *name).collect();
-    [
-        pass("plain", &[], None),
-        Pass {
+    let other = match round % 3 {
+        0 => Pass {
             modules: test::WORKER_MODULES,
             ..pass("durable", &[("ATTA_TEST_CLAIMS", "durable")], Some("it"))
         },
-        Pass {
+        1 => Pass {
             skipped: skipped(pooler::TRANSACTION),
             ..pass("pgbouncer-transaction", &[("ATTA_TEST_POOLER", pooler::TRANSACTION)], Some("it"))
         },
-        Pass {
+        _ => Pass {
             skipped: skipped(pooler::SESSION),
             ..pass("pgbouncer-session", &[("ATTA_TEST_POOLER", pooler::SESSION)], Some("it"))
         },
-    ]
+    };
+    [pass("plain", &[], None), other]
 }
 
 /// Runs the rounds. With filters, a test runs if its name contains one of them, as in libtest. The exit code is 1 if a
@@ -120,7 +121,7 @@ fn one_round(
     say(&format!("==> round {} of {rounds}: {} test threads, {beside}", round.number, round.threads));
     let _load = round.has_load.then(Load::start);
     let mut failures = Vec::new();
-    for pass in passes() {
+    for pass in passes(round.number) {
         let cluster = Cluster::temporary(postgres).map_err(|error| error.to_string())?;
         for binary in binaries.iter().filter(|binary| pass.only.is_none_or(|only| binary.target == only)) {
             let Some(words) = words(&pass, binary, filters)? else { continue };
