@@ -11,8 +11,8 @@
 //! - [`shutdown`]: the phases of the end;
 //! - [`tasks`]: which tasks' jobs are held; [`pauses`]: why no claim is sent for a while.
 //!
-//! What crosses machines is in three files: [`send`] decides what is sent now, [`claimed`] handles the answers of claims, and
-//! [`ended`] handles jobs that have ended, and the end of the worker.
+//! What crosses machines is in four files: [`woken`] handles wake-ups, [`send`] decides what is sent now, [`claimed`] handles
+//! the answers of claims, and [`ended`] handles jobs that have ended, and the end of the worker.
 //!
 //! Jobs start by priority, run_at and id, whatever kind of claim they need. Claimed jobs wait in one list in that order
 //! (`list.rs`), and the planner opens the list as far as both kinds of claims are known to have brought everything.
@@ -36,6 +36,7 @@ mod shutdown;
 mod size;
 mod tasks;
 mod unreleased;
+mod woken;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,7 +56,6 @@ use held::HeldClaims;
 use jobs::{ClaimedJobs, Returning};
 use lost::LostReplies;
 use refused::RefusedJobs;
-use scan::NOTHING;
 use shutdown::Shutdown;
 use tasks::TaskSplit;
 use unreleased::Unreleased;
@@ -286,45 +286,6 @@ impl Planner {
     /// Whether jobs are held at all, now.
     fn holds(&self) -> bool {
         self.rules.claims == Claims::Held && self.surroundings.may_hold && !self.held.is_refused()
-    }
-
-    fn on_announced(&mut self, now: Instant, count: usize) {
-        if count > 0 && self.may_hold() {
-            let is_idle = self.forget_if_idle();
-            self.held.scan.hint_announced(is_idle);
-            self.announced.add(now, count);
-        } else if count > 0 {
-            self.wake_up(now);
-        }
-    }
-
-    /// There may be jobs of both kinds, and anywhere.
-    fn wake_up(&mut self, now: Instant) {
-        self.durable.hint();
-        let is_idle = self.forget_if_idle();
-        // If nothing can be asked now, nothing is known when a slot becomes free.
-        match self.has_free_slot() && !is_idle {
-            true => self.held.scan.hint(),
-            false => self.held.scan.forget(),
-        }
-        if !self.has_free_slot() && self.rules.local_queue.is_none() {
-            self.durable.forget(NOTHING);
-        }
-        if self.may_hold() && self.held.away() == 0 {
-            self.announced.pick_first(now);
-        }
-    }
-
-    /// While nothing waits to start, it costs nothing to wait for the answers of both kinds of claims: jobs that come in
-    /// together then start in their order. Not while a claim is under way: it would become worthless, and what it brings
-    /// would wait for the next one. With hints that come more often than answers, nothing would ever start.
-    fn forget_if_idle(&mut self) -> bool {
-        let is_idle =
-            self.list.first().is_none() && !self.held.scan.is_scanning() && self.durable.away() == 0;
-        if is_idle {
-            self.durable.forget_for_announced();
-        }
-        is_idle
     }
 
     fn on_timer(&mut self, now: Instant) {

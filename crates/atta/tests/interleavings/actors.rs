@@ -298,7 +298,7 @@ const NEVER_WAITING: [Named; 38] = [
     ),
     ("return_lost", MIXED, &[&[("return_claimed", "'w1', '{1,6,99}', '{{t-1m},{t-1m},{t}}', '{1,2,6}', 0")]]),
     ("complete_unclaimed", BOTH, &[&[("complete_claimed", "'w1', '{3,4,5,10}', '{{t},{t},{t-1m},{t}}'")]]),
-    ("declare_dead", BOTH, &[&[("declare_dead", "'w1', 3600, 0.001")]]),
+    ("declare_dead", BOTH, &[&[("declare_dead", "'w1', 3600, 0.001, '{t}'")]]),
     ("recover_workers", BOTH, &[&[("recover_workers", "3, 1000, false, 0")]]),
     ("recover_orphans", BOTH, &[&[("recover_workers", "3, 1000, true, 0")]]),
     ("recover_last", MIXED, &[&[("recover_workers", "1, 1, false, 0")]]),
@@ -306,7 +306,7 @@ const NEVER_WAITING: [Named; 38] = [
         "recover_all",
         MIXED,
         &[
-            &[("declare_dead", "'w1', 3600, 0.001")],
+            &[("declare_dead", "'w1', 3600, 0.001, '{t}'")],
             &[("recover_workers", "3, 1000, true, 0")],
             &[("forget_workers", "")],
         ],

@@ -52,7 +52,7 @@ const STATEMENTS: [(&str, &str, &str); 42] = [
     statement!("register_worker", "text, text, integer, text, text[], integer, float8"),
     statement!("heartbeat", "text"),
     statement!("deregister_worker", "text"),
-    statement!("declare_dead", "text, float8, float8"),
+    statement!("declare_dead", "text, float8, float8, timestamptz"),
     statement!("recover_workers", "bigint, bigint, boolean, float8"),
     statement!("forget_workers", ""),
     statement!("sweep_stale_locks", ""),

@@ -1,0 +1,48 @@
+//! Wake-ups: jobs were announced, or there may be jobs of any kind. Decides what is no longer known, so that it is asked
+//! for.
+
+use std::time::Instant;
+
+use super::Planner;
+use super::scan::NOTHING;
+
+impl Planner {
+    pub(super) fn on_announced(&mut self, now: Instant, count: usize) {
+        if count > 0 && self.may_hold() {
+            let is_idle = self.forget_if_idle();
+            self.held.scan.hint_announced(is_idle);
+            self.announced.add(now, count);
+        } else if count > 0 {
+            self.wake_up(now);
+        }
+    }
+
+    /// There may be jobs of both kinds, and anywhere.
+    pub(super) fn wake_up(&mut self, now: Instant) {
+        self.durable.hint();
+        let is_idle = self.forget_if_idle();
+        // If nothing can be asked now, nothing is known when a slot becomes free.
+        match self.has_free_slot() && !is_idle {
+            true => self.held.scan.hint(),
+            false => self.held.scan.forget(),
+        }
+        if !self.has_free_slot() && self.rules.local_queue.is_none() {
+            self.durable.forget(NOTHING);
+        }
+        if self.may_hold() && self.held.away() == 0 {
+            self.announced.pick_first(now);
+        }
+    }
+
+    /// While nothing waits to start, it costs nothing to wait for the answers of both kinds of claims: jobs that come in
+    /// together then start in their order. Not while a claim is under way: it would become worthless, and what it brings
+    /// would wait for the next one. With hints that come more often than answers, nothing would ever start.
+    fn forget_if_idle(&mut self) -> bool {
+        let is_idle =
+            self.list.first().is_none() && !self.held.scan.is_scanning() && self.durable.away() == 0;
+        if is_idle {
+            self.durable.forget_for_announced();
+        }
+        is_idle
+    }
+}
