@@ -14,7 +14,8 @@
 -- _atta_jobs_queued_index those in queues. In the latter two, some jobs may have to be skipped: at most 200 are read
 -- per task and priority. If none of them can be used, the time of the last one is returned, so that the worker tries a
 -- claim at each poll interval and does not sleep although jobs after these 200 are due. For the same reason the first job of
--- the 201st priority is returned; priorities after the first 200, by their first job, are not read.
+-- the 201st priority is returned; priorities after the first 200, by their first job, are not read. The windows that number
+-- these jobs have frames of rows: with the default frame they would read all jobs of the same time.
 -- With a million scheduled jobs of the worker's tasks, a million due jobs of unknown tasks, 200,000 forbidden jobs and
 -- 100,000 jobs in 5,000 queues that are not due, it takes 0.4 ms and reads 160 pages from memory (PostgreSQL 15).
 with recursive task as materialized (
@@ -161,7 +162,7 @@ with recursive task as materialized (
   cross join lateral (
     select job.run_at
     from (
-      select job.run_at, job.flags, pg_catalog.row_number() over (order by job.run_at) as place
+      select job.run_at, job.flags, pg_catalog.row_number() over (order by job.run_at rows unbounded preceding) as place
       from {schema}._private_jobs as job
       where job.locked_at is null
         and job.attempts < job.max_attempts
@@ -188,7 +189,7 @@ with recursive task as materialized (
   cross join lateral (
     select job.run_at
     from (
-      select job.run_at, job.flags, job.job_queue_id, pg_catalog.row_number() over (order by job.run_at) as place
+      select job.run_at, job.flags, job.job_queue_id, pg_catalog.row_number() over (order by job.run_at rows unbounded preceding) as place
       from {schema}._private_jobs as job
       where job.locked_at is null
         and job.attempts < job.max_attempts

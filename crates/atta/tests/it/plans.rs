@@ -261,8 +261,8 @@ async fn recovery_finds_locked_jobs_by_their_index() {
     assert!(plan.contains("Index Scan using jobs_pkey1"), "{plan}");
 }
 
-/// The pages that a statement reads, on a worker's own connection.
-async fn pages(client: &Client, sql: &str, types: &str, arguments: &str) -> i64 {
+/// The plan of a statement that was executed, on a worker's own connection.
+async fn executed(client: &Client, sql: &str, types: &str, arguments: &str) -> serde_json::Value {
     let sql = fill_sql(sql);
     client.batch_execute(&format!("prepare statement ({types}) as {sql}")).await.unwrap();
     let explain = format!("explain (analyze, buffers, format json) execute statement({arguments})");
@@ -273,9 +273,38 @@ async fn pages(client: &Client, sql: &str, types: &str, arguments: &str) -> i64 
         SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
         _ => None,
     });
-    let plan: serde_json::Value = serde_json::from_str(&text.expect("a plan")).unwrap();
-    let count = |name: &str| plan[0]["Plan"][name].as_i64().unwrap_or(0);
+    let plans: serde_json::Value = serde_json::from_str(&text.expect("a plan")).unwrap();
+    plans[0]["Plan"].clone()
+}
+
+/// The pages that a statement reads.
+async fn pages(client: &Client, sql: &str, types: &str, arguments: &str) -> i64 {
+    let plan = executed(client, sql, types, arguments).await;
+    let count = |name: &str| plan[name].as_i64().unwrap_or(0);
     count("Shared Hit Blocks") + count("Shared Read Blocks")
+}
+
+/// A window with the default frame reads all rows that have the same order, before it returns the first.
+#[tokio::test]
+async fn a_poll_does_not_read_all_jobs_with_the_same_time() {
+    let db = Database::migrated().await;
+    let client = db.client().await;
+    let settings = "set enable_seqscan = off; set enable_bitmapscan = off; set enable_mergejoin = off;
+      set enable_hashjoin = off; set jit = off; set plan_cache_mode = force_generic_plan";
+    client.batch_execute(settings).await.unwrap();
+    let fill = "insert into graphile_worker._private_tasks (identifier) values ('noop');
+      insert into graphile_worker._private_job_queues (queue_name) select 'q' || n from generate_series(1, 500) as n;
+      insert into graphile_worker._private_jobs (task_id, run_at, job_queue_id)
+        select 1, now() + interval '1 day', 1 + n % 500 from generate_series(1, 20000) as n;
+      insert into graphile_worker._private_jobs (task_id, flags)
+        select 1, '{\"stuck\": true}' from generate_series(1, 20000) as n";
+    client.batch_execute(fill).await.unwrap();
+    client.batch_execute("vacuum analyze graphile_worker._private_jobs").await.unwrap();
+    let types = "text[], text[], timestamptz, text, float8, float8, boolean";
+    let arguments = "'{noop}', '{stuck}', null, 'w', 30, 30, true";
+    let plan = executed(&client, include_str!("../../sql/queries/poll.sql"), types, arguments).await;
+    let rows = rows_read(&plan);
+    assert!(rows < 2_000.0, "{rows} rows were read");
 }
 
 /// The cost of a claim is limited by what the worker can claim, not by the rest of the table.
