@@ -173,7 +173,7 @@ impl Planner {
             Event::Answered { sent_at, epoch, level } => self.durable.on_answered(sent_at, epoch, level),
             Event::Claimed { wanted, claimed } => self.on_durable_claim(now, &wanted, claimed),
             Event::Seen { lane, request, seen } => {
-                self.held.on_answered();
+                self.held.on_answered(now);
                 self.held.scan.on_seen(now, lane, &request, seen);
             }
             Event::Picked { lane, jobs, without_room } => self.on_picked(now, lane, jobs, without_room),

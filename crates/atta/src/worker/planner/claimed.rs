@@ -63,6 +63,10 @@ impl Planner {
         }
         self.due.on_found();
         self.has_found = true;
+        if self.held.is_outdated(wanted.sent_at) {
+            // Jobs have come in, and perhaps nobody announced them: those that can be held are asked for too.
+            self.held.scan.forget();
+        }
         let without_room: Vec<Arc<Job>> = claimed.without_room.into_iter().map(Arc::new).collect();
         self.return_not_started(now, without_room, false);
         self.fail_unreadable(now, claimed.unreadable);
@@ -114,7 +118,7 @@ impl Planner {
     fn fail_unreadable(&mut self, now: Instant, unreadable: Vec<(Job, Error)>) {
         for (job, error) in unreadable {
             let error = format!("the text of this job can't be converted to UTF-8: {error}").into();
-            let outcome = Outcome::Failed(Failure { error, retry: Retry::Never, payload: None });
+            let outcome = Outcome::Failed(Box::new(Failure { error, retry: Retry::Never, payload: None }));
             let (locked_at, job, claim) = (job.locked_at, Arc::new(job), Claim::Durable);
             self.release(now, Finished { job, outcome, duration: Duration::ZERO, claim }, locked_at, false);
         }

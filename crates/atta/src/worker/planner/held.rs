@@ -25,6 +25,9 @@ const SLOW: Duration = Duration::from_secs(1);
 /// How long nothing is held after the database has refused to commit a batch: the refusal has freed all of its jobs.
 const REFUSED: Duration = Duration::from_secs(60);
 
+/// What a pick has found is out of date after this time, if jobs are seen that it can't have seen.
+const OUTDATED: Duration = Duration::from_millis(50);
+
 #[derive(Debug)]
 pub(super) struct HeldClaims {
     pub(super) scan: Scan,
@@ -40,6 +43,8 @@ pub(super) struct HeldClaims {
     refused_until: Option<Instant>,
     /// When the pick was sent that is not answered yet.
     pick_sent_at: Option<Instant>,
+    /// When the last pick was sent, and how long its answer took.
+    last_pick: Option<(Instant, Duration)>,
     last_lane: u64,
 }
 
@@ -56,6 +61,7 @@ impl HeldClaims {
             promoting: HashMap::new(),
             refused_until: None,
             pick_sent_at: None,
+            last_pick: None,
             last_lane: 0,
         }
     }
@@ -82,6 +88,11 @@ impl HeldClaims {
         self.errors.tries() > 0
     }
 
+    /// Whether picks have failed, and the next one is not due yet.
+    pub(super) fn is_pausing_for_errors(&self, now: Instant) -> bool {
+        self.is_failing() && !self.pauses.are_over(now)
+    }
+
     pub(super) fn tries(&self) -> u32 {
         self.errors.tries()
     }
@@ -104,12 +115,20 @@ impl HeldClaims {
         self.away += 1;
         self.last_lane += 1;
         self.pick_sent_at = Some(now);
+        self.last_pick = Some((now, Duration::ZERO));
         self.last_lane
     }
 
     /// The pick was answered.
-    pub(super) fn on_answered(&mut self) {
+    pub(super) fn on_answered(&mut self, now: Instant) {
         self.pick_sent_at = None;
+        self.last_pick = self.last_pick.map(|(sent_at, _)| (sent_at, now.saturating_duration_since(sent_at)));
+    }
+
+    /// Whether jobs that are seen now may be newer than all picks. Picks for that reason take a small part of the time.
+    pub(super) fn is_outdated(&self, now: Instant) -> bool {
+        let until = |(sent_at, took): (Instant, Duration)| sent_at + OUTDATED.max(took * 10);
+        self.last_pick.is_none_or(|last| until(last) <= now)
     }
 
     /// A lane has ended.

@@ -43,6 +43,8 @@ pub(crate) struct Scan {
     tasks: Vec<Arc<str>>,
     levels: BTreeMap<LevelKey, Level>,
     has_gaps: bool,
+    /// A hint came in since the last pick was sent.
+    is_hinted: bool,
     /// Gaps are searched only if the jobs that were announced are not all found without.
     awaits_announced: bool,
     /// What the last search did not reach. A search goes on from there, so that it ends, however many levels there are.
@@ -77,6 +79,7 @@ impl Scan {
             tasks: Vec::new(),
             levels: BTreeMap::new(),
             has_gaps: true,
+            is_hinted: false,
             awaits_announced: false,
             rest_gaps: Vec::new(),
             is_known: false,
@@ -122,6 +125,7 @@ impl Scan {
     /// Due jobs may have come in anywhere.
     pub(crate) fn hint(&mut self) {
         (self.has_gaps, self.awaits_announced) = (!self.tasks.is_empty(), false);
+        self.is_hinted = true;
         self.levels.values_mut().for_each(|level| level.is_wanted = true);
         self.starts.iter_mut().for_each(StartPace::hint);
     }
@@ -153,6 +157,13 @@ impl Scan {
         self.hint();
         self.is_known = self.tasks.is_empty();
         self.is_stale = self.is_scanning;
+    }
+
+    /// Nothing is known until the next answer, if a hint came in since the last pick was sent.
+    pub(crate) fn forget_if_hinted(&mut self) {
+        if self.is_hinted && self.is_known {
+            self.forget();
+        }
     }
 
     /// Whether there is something to ask for.
@@ -244,7 +255,7 @@ impl Scan {
             uses_position |= after != Position::START;
             levels.push(LevelRequest { key: key.clone(), after, limit: count });
         }
-        self.is_scanning = true;
+        (self.is_scanning, self.is_hinted) = (true, false);
         self.starts[kind as usize].on_sent(from_start, uses_position);
         let count = share(&mut levels, count);
         Request { kind, levels, gaps, count, before, from_start }

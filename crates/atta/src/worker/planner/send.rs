@@ -38,6 +38,10 @@ impl Planner {
         self.refresh_tasks();
         self.send_durable(now);
         self.send_picks(now);
+        if !self.has_free_slot() {
+            // No pick can be sent now. One goes first as soon as a slot is free.
+            self.held.scan.forget_if_hinted();
+        }
         self.open_list(now);
         let is_asking = self.durable.has_more() || (self.holds() && self.held.scan.is_asking());
         let is_quiet = !is_asking && self.durable.away() + self.held.away() == 0;
@@ -205,8 +209,10 @@ impl Planner {
             |sent_at: Option<Instant>| sent_at.is_some_and(|time| time + self.rules.patience <= now);
         let is_held_up = self.is_held_up();
         let durable_is_open = is_held_up || self.durable.is_failing() || is_late(self.durable.sent_at());
-        let held_is_open =
-            is_held_up || !self.holds() || self.held.is_failing() || is_late(self.held.pick_sent_at());
+        let held_is_open = is_held_up
+            || !self.holds()
+            || self.held.is_pausing_for_errors(now)
+            || is_late(self.held.pick_sent_at());
         let is_asked =
             self.durable.away() > 0 || self.announced.is_pick_awaited() || self.returning.is_waiting(now);
         let durable = if durable_is_open {

@@ -144,6 +144,11 @@ impl World {
         std::iter::from_fn(|| self.list.next()).map(|next| (next.job, next.claim)).collect()
     }
 
+    /// Runs the first job that may start.
+    fn start_one(&mut self) -> Vec<(Arc<Job>, Claim)> {
+        self.list.next().map(|next| (next.job, next.claim)).into_iter().collect()
+    }
+
     fn finish(&mut self, runs: Vec<(Arc<Job>, Claim)>) {
         let finished = runs.into_iter().map(|(job, claim)| Finished {
             job,
@@ -288,7 +293,8 @@ fn a_shutdown_claims_nothing_returns_what_has_not_begun_and_ends_when_all_is_wri
         rules.local_queue = Some(super::super::plan::LocalQueueConfig::new(10));
     });
     world.answer(&[1, 2, 3]);
-    let first = vec![world.list.next().map(|next| (next.job, next.claim)).expect("a job starts")];
+    let first = world.start_one();
+    assert_eq!(ids(&first), [1]);
     world.handle(Event::Shutdown);
     let returned: Vec<i64> = world.released.iter().map(|(id, _)| *id).collect();
     assert_eq!(returned, [2, 3]);
@@ -362,4 +368,63 @@ fn a_run_until_nothing_is_left_asks_once_more_after_it_has_found_jobs() {
     assert_eq!(world.claims.len(), 1);
     world.answer(&[]);
     assert!(world.planner.is_done(world.now));
+}
+
+/// Nobody announces jobs behind a pooler that has no LISTEN. A durable claim that was sent for another reason finds them.
+#[test]
+fn a_durable_claim_that_brings_jobs_asks_for_those_that_can_be_held() {
+    let mut world = World::new(1, |_| {});
+    world.answer(&[]);
+    world.pick(&[]);
+    world.pick(&[]);
+    world.advance(200 * MS);
+    world.handle(Event::Released(Report { frees_queue: true, ..Report::default() }));
+    world.advance(10 * MS);
+    world.answer(&[10]);
+    assert!(world.start().is_empty(), "a more urgent job may have come in that can be held");
+    world.pick(&[1]);
+    assert_eq!(ids(&world.start()), [1]);
+}
+
+/// The pick whose answer says that there is nothing may have been sent before the jobs came in.
+#[test]
+fn a_hint_during_a_pick_is_followed_although_claimed_jobs_fill_the_slots() {
+    let mut world = World::new(1, |rules| {
+        rules.local_queue = Some(super::super::plan::LocalQueueConfig::new(10));
+    });
+    world.pick(&[]);
+    world.pick(&[]);
+    world.answer(&[10, 11, 12]);
+    world.handle(Event::Hint);
+    assert_eq!(world.picks.len(), 1);
+    world.handle(Event::Hint);
+    let first = world.start_one();
+    assert_eq!(ids(&first), [10], "the list is open as before");
+    world.pick(&[]);
+    world.finish(first);
+    assert!(world.start_one().is_empty(), "first the second hint is followed");
+    world.pick(&[1]);
+    assert_eq!(ids(&world.start_one()), [1]);
+}
+
+#[test]
+fn jobs_that_wait_in_the_list_do_not_keep_a_pick_from_being_tried_again_after_an_error() {
+    let mut world = World::new(1, |rules| {
+        rules.local_queue = Some(super::super::plan::LocalQueueConfig::new(10));
+    });
+    world.answer(&[10, 11, 12, 13]);
+    let lane = world.picks.remove(0).lane;
+    world.end_batch(lane, Err(Error::lost_reply_for_tests()));
+    let first = world.start_one();
+    assert_eq!(ids(&first), [10], "while picks fail, other jobs go on");
+    world.advance(200 * MS);
+    world.finish(first);
+    assert_eq!(
+        (ids(&world.start_one()), world.picks.len()),
+        (vec![], 1),
+        "after the pause a pick goes first"
+    );
+    let lane = world.picks.remove(0).lane;
+    world.end_batch(lane, Err(Error::lost_reply_for_tests()));
+    assert_eq!(ids(&world.start_one()), [11], "it has failed too");
 }

@@ -21,10 +21,9 @@ impl Planner {
     pub(super) fn wake_up(&mut self, now: Instant) {
         self.durable.hint();
         let is_idle = self.forget_if_idle();
-        // If nothing can be asked now, nothing is known when a slot becomes free.
-        match self.has_free_slot() && !is_idle {
-            true => self.held.scan.hint(),
-            false => self.held.scan.forget(),
+        match is_idle {
+            true => self.held.scan.forget(),
+            false => self.held.scan.hint(),
         }
         if !self.has_free_slot() && self.rules.local_queue.is_none() {
             self.durable.forget(NOTHING);
