@@ -24,7 +24,7 @@ use crate::{BatchTaskHandler, Job, Retry, RetryPolicy, TaskError, TaskHandler, W
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Completed,
-    Failed(Failure),
+    Failed(Box<Failure>),
     /// The run was interrupted because the worker stops: the attempt does not count.
     Interrupted,
     /// The job was claimed and is returned before it has started: the attempt does not count.
@@ -172,7 +172,7 @@ pub(crate) async fn run_job(shared: &Arc<Shared>, job: Arc<Job>, claim: Claim) -
         }
         None => {
             let error = format!("this worker has no task {:?}", job.task_identifier());
-            Outcome::Failed(Failure { error: error.into(), retry: Retry::Backoff, payload: None })
+            Outcome::Failed(Box::new(Failure { error: error.into(), retry: Retry::Backoff, payload: None }))
         }
     };
     Finished { job, outcome, duration: start.elapsed(), claim }
@@ -213,7 +213,11 @@ async fn call(shared: &Arc<Shared>, job: &Arc<Job>, task: &Task) -> Outcome {
             if retry == Retry::Return {
                 return Outcome::NotStarted;
             }
-            Outcome::Failed(Failure { error: crate::error::without_nul(&text).into(), retry, payload })
+            Outcome::Failed(Box::new(Failure {
+                error: crate::error::without_nul(&text).into(),
+                retry,
+                payload,
+            }))
         }
     }
 }

@@ -84,10 +84,10 @@ async fn read(
     level: Option<Level>,
     has_forbidden: bool,
 ) -> Result<Claimed> {
+    let (asked_at, took) = (rows.asked_at, rows.took);
     let mut jobs = rows.decode(&connection.shared.worker_id, wanted).await?;
     jobs.sort_by_key(Job::order);
     let Loaded { jobs, without_room, unreadable } = load_payloads(connection, jobs, wanted.bytes).await;
-    let ClaimedRows { asked_at, took, .. } = rows;
     let (refused, is_cut_short) = (Vec::new(), false);
     Ok(Claimed {
         jobs,

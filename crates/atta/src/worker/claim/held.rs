@@ -134,7 +134,7 @@ async fn pick(
     if rows.len() >= MANY {
         tokio::task::yield_now().await;
     }
-    read(connection, &rows, &request, bytes).await
+    read(connection, rows, &request, bytes).await
 }
 
 /// Begins the transaction, searches for levels and picks.
@@ -178,7 +178,7 @@ async fn send(
 /// used up; the jobs from there on are returned apart, without a payload.
 async fn read(
     connection: Connection<'_>,
-    rows: &PickedRows,
+    rows: PickedRows,
     request: &Request,
     bytes: usize,
 ) -> Result<(Vec<Arc<Job>>, Vec<Arc<Job>>)> {

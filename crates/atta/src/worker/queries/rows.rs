@@ -42,8 +42,8 @@ impl ClaimedRows {
     }
 
     /// The jobs, in any order, as an UPDATE returns its rows. Large payloads are missing.
-    pub(crate) async fn decode(&self, worker_id: &Arc<str>, wanted: &Claimable) -> Result<Vec<Job>> {
-        decode(&self.rows, |row| read_claimed(worker_id, row, wanted).map_err(failed)).await
+    pub(crate) async fn decode(self, worker_id: &Arc<str>, wanted: &Claimable) -> Result<Vec<Job>> {
+        decode(self.rows, |row| read_claimed(worker_id, row, wanted).map_err(failed)).await
     }
 }
 
@@ -63,8 +63,8 @@ impl PickedRows {
     }
 
     /// The jobs, level by level. Large payloads are missing.
-    pub(crate) async fn decode(&self, request: &Request) -> Result<Vec<Arc<Job>>> {
-        decode(&self.0, |row| read_picked(row, request).map(Arc::new)).await
+    pub(crate) async fn decode(self, request: &Request) -> Result<Vec<Arc<Job>>> {
+        decode(self.0, |row| read_picked(row, request).map(Arc::new)).await
     }
 }
 
@@ -72,16 +72,15 @@ fn failed(error: tokio_postgres::Error) -> Error {
     Error::database(READING, error)
 }
 
-/// Decodes rows in small steps: between them, other lanes read their answers and send their next claims.
-async fn decode<T>(rows: &[Row], read: impl Fn(&Row) -> Result<T>) -> Result<Vec<T>> {
+/// Decodes rows in small steps: between them, other lanes read their answers and send their next claims. The memory of each
+/// row is freed at once.
+async fn decode<T>(rows: Vec<Row>, read: impl Fn(&Row) -> Result<T>) -> Result<Vec<T>> {
     let mut decoded = Vec::with_capacity(rows.len());
-    for rows in rows.chunks(MANY) {
-        if !decoded.is_empty() {
+    for row in rows {
+        if !decoded.is_empty() && decoded.len().is_multiple_of(MANY) {
             tokio::task::yield_now().await;
         }
-        for row in rows {
-            decoded.push(read(row)?);
-        }
+        decoded.push(read(&row)?);
     }
     Ok(decoded)
 }

@@ -182,11 +182,11 @@ fn copy_wanted(wanted: &Claimable) -> Claimable {
 fn copy_finished(finished: &Finished) -> Finished {
     let outcome = match &finished.outcome {
         Outcome::Completed => Outcome::Completed,
-        Outcome::Failed(failure) => Outcome::Failed(Failure {
+        Outcome::Failed(failure) => Outcome::Failed(Box::new(Failure {
             error: failure.error.clone(),
             retry: failure.retry,
             payload: failure.payload.clone(),
-        }),
+        })),
         Outcome::Interrupted => Outcome::Interrupted,
         Outcome::NotStarted => Outcome::NotStarted,
     };

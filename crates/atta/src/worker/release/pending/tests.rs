@@ -35,7 +35,7 @@ fn entry(id: i64, outcome: Outcome) -> Entry {
 }
 
 fn failed() -> Outcome {
-    Outcome::Failed(Failure { error: "no".into(), retry: Retry::Backoff, payload: None })
+    Outcome::Failed(Box::new(Failure { error: "no".into(), retry: Retry::Backoff, payload: None }))
 }
 
 fn ids(entries: Option<Vec<Entry>>) -> Vec<i64> {

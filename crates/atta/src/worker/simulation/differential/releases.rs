@@ -22,7 +22,7 @@ pub(super) fn outcome(end: End, id: i64) -> Outcome {
     };
     match end {
         End::Complete => Outcome::Completed,
-        End::Fail => Outcome::Failed(Failure { error: "no".into(), retry, payload: None }),
+        End::Fail => Outcome::Failed(Box::new(Failure { error: "no".into(), retry, payload: None })),
         End::Return => Outcome::NotStarted,
     }
 }
