@@ -1,6 +1,7 @@
 //! The trace context of a job.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Mutex, Once};
+use std::thread::ThreadId;
 
 use atta::{JobSpec, WorkerOptions, WorkerUtils};
 use opentelemetry::trace::{SpanContext, TraceContextExt, TraceFlags, TraceState, TracerProvider};
@@ -12,35 +13,45 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use testkit::Database;
 use tracing::Instrument;
-use tracing::subscriber::DefaultGuard;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::utils;
 
-/// The spans that ended in this test.
-#[derive(Clone, Debug, Default)]
-struct Spans(Arc<Mutex<Vec<SpanData>>>);
+/// The spans that ended, each with its thread. The subscriber is that of the whole process: with one subscriber per test,
+/// `tracing` sometimes remembers from another test that nobody wants a span.
+#[derive(Clone, Copy, Debug)]
+struct Exporter;
 
-impl SpanExporter for Spans {
+static ENDED: Mutex<Vec<(ThreadId, SpanData)>> = Mutex::new(Vec::new());
+
+impl SpanExporter for Exporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.0.lock().unwrap().extend(batch);
+        let thread = std::thread::current().id();
+        ENDED.lock().unwrap().extend(batch.into_iter().map(|span| (thread, span)));
         Ok(())
     }
 }
 
+/// The spans of this thread, which is the only one of such a test.
+#[derive(Debug)]
+struct Spans(ThreadId);
+
 impl Spans {
-    /// Collects the spans of this thread, which is the only one of such a test.
-    fn collect() -> (Spans, DefaultGuard) {
-        let spans = Spans::default();
-        let provider = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
-        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
-        let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-        (spans, guard)
+    fn collect() -> Spans {
+        static SUBSCRIBER: Once = Once::new();
+        SUBSCRIBER.call_once(|| {
+            let provider = SdkTracerProvider::builder().with_simple_exporter(Exporter).build();
+            let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+            tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer)).unwrap();
+        });
+        Spans(std::thread::current().id())
     }
 
     fn named(&self, name: &str) -> Vec<SpanData> {
-        self.0.lock().unwrap().iter().filter(|span| span.name == name).cloned().collect()
+        let ended = ENDED.lock().unwrap();
+        let of_test = ended.iter().filter(|(thread, _)| *thread == self.0).map(|(_, span)| span);
+        of_test.filter(|span| span.name == name).cloned().collect()
     }
 }
 
@@ -63,16 +74,13 @@ fn traceparent(context: &SpanContext) -> String {
 async fn run_once(db: &Database) {
     let worker = WorkerOptions::default().database_url(db.url()).define_raw_job("traced", |_| async {});
     let worker = worker.init().await.unwrap();
-    // A test in another thread may have created the span of a run for the first time while this test set its
-    // subscriber. `tracing` would then assume that no subscriber wants this span.
-    tracing::callsite::rebuild_interest_cache();
     worker.run_once().await.unwrap();
 }
 
 #[tokio::test]
 async fn the_run_links_to_the_span_that_added_the_job() {
     let db = Database::migrated().await;
-    let (spans, _guard) = Spans::collect();
+    let spans = Spans::collect();
     let (payload, added) = add_in_span(&utils(&db), json!({ "n": 1 })).await;
     assert_eq!(payload, format!(r#"{{"n":1,"_trace":{{"traceparent":"{}"}}}}"#, traceparent(&added)));
     run_once(&db).await;
@@ -90,7 +98,7 @@ async fn the_run_links_to_the_span_that_added_the_job() {
 async fn the_rest_of_the_payload_keeps_its_text() {
     let db = Database::migrated().await;
     let utils = utils(&db);
-    let (_spans, _guard) = Spans::collect();
+    Spans::collect();
     for (given, start) in [
         (r#"{ "b": 1.00, "a":[ 1e2 ], "b": "\u0041" }"#, r#"{ "b": 1.00, "a":[ 1e2 ], "b": "\u0041" ,"#),
         (r#"{"in":{"_trace":1}}"#, r#"{"in":{"_trace":1},"#),
@@ -106,7 +114,7 @@ async fn the_rest_of_the_payload_keeps_its_text() {
 async fn a_trace_of_the_user_and_payloads_of_other_shapes_stay_unchanged() {
     let db = Database::migrated().await;
     let utils = utils(&db);
-    let (spans, _guard) = Spans::collect();
+    let spans = Spans::collect();
     let all = [
         r#"{"_trace":null}"#,
         r#"{"\u005ftrace":"mine"}"#,
@@ -130,7 +138,7 @@ async fn a_trace_of_the_user_and_payloads_of_other_shapes_stay_unchanged() {
 async fn a_context_without_a_tracing_span_travels_with_its_state() {
     let db = Database::migrated().await;
     let utils = utils(&db);
-    let (spans, _guard) = Spans::collect();
+    let spans = Spans::collect();
     let state = TraceState::from_key_value([("vendor", "a\"b")]).unwrap();
     let (trace_id, span_id) = (TraceId::from(7), SpanId::from(9));
     let context = SpanContext::new(trace_id, span_id, TraceFlags::default(), true, state.clone());

@@ -219,6 +219,8 @@ const PICK_FLAGGED: Call = (
     "'{a}', '{0}', '{null}', '{0}', '{20}', null, 20, 32767, null, 9223372036854775807, '{}'",
 );
 const FAIL_PICKED: Call = ("fail_held", "'{ids}', '{errors}', '{nulls}', '{nulls}', '{nulls}', '{falses}'");
+/// By a worker whose own last heartbeat is recent: it declares `ws` dead.
+pub(crate) const DECLARE_DEAD: Call = ("declare_dead", "'w1', 3600, 4, public.heartbeat_of('w1')");
 const COMPLETE_CLAIMED: Call = ("complete_claimed_queued", "'w2', '{ids}', '{times}', '{queues}'");
 const FAIL_CLAIMED: Call = (
     "fail_claimed",
@@ -298,18 +300,14 @@ const NEVER_WAITING: [Named; 38] = [
     ),
     ("return_lost", MIXED, &[&[("return_claimed", "'w1', '{1,6,99}', '{{t-1m},{t-1m},{t}}', '{1,2,6}', 0")]]),
     ("complete_unclaimed", BOTH, &[&[("complete_claimed", "'w1', '{3,4,5,10}', '{{t},{t},{t-1m},{t}}'")]]),
-    ("declare_dead", BOTH, &[&[("declare_dead", "'w1', 3600, 0.001, '{t}'")]]),
+    ("declare_dead", BOTH, &[&[DECLARE_DEAD]]),
     ("recover_workers", BOTH, &[&[("recover_workers", "3, 1000, false, 0")]]),
     ("recover_orphans", BOTH, &[&[("recover_workers", "3, 1000, true, 0")]]),
     ("recover_last", MIXED, &[&[("recover_workers", "1, 1, false, 0")]]),
     (
         "recover_all",
         MIXED,
-        &[
-            &[("declare_dead", "'w1', 3600, 0.001, '{t}'")],
-            &[("recover_workers", "3, 1000, true, 0")],
-            &[("forget_workers", "")],
-        ],
+        &[&[DECLARE_DEAD], &[("recover_workers", "3, 1000, true, 0")], &[("forget_workers", "")]],
     ),
     ("forget_workers", BOTH, &[&[("forget_workers", "")]]),
     ("sweep", MIXED, &[&[("sweep_stale_locks", "")]]),

@@ -2,8 +2,11 @@
 
 use crate::groups;
 use crate::run::run;
-use crate::statements::prepare;
-use crate::world::Lane;
+use tokio_postgres::SimpleQueryMessage;
+
+use crate::actors::DECLARE_DEAD;
+use crate::statements::{execute, prepare};
+use crate::world::{Lane, World};
 use crate::{Tally, check, run_group};
 
 /// A statement, a part of its text, what takes its place, the actors that then break a rule, and the finding.
@@ -141,4 +144,28 @@ async fn cases_that_once_failed_pass() {
         }
     }
     assert!(tally.findings.is_empty(), "{}", tally.findings.join("\n\n"));
+}
+
+/// If it declared nobody dead, its interleavings would show nothing.
+#[tokio::test]
+async fn the_actor_that_declares_workers_dead_finds_the_stale_one() {
+    let mut lane = Lane::open().await;
+    let (name, arguments) = DECLARE_DEAD;
+    // Until the server has run for longer than the threshold, nobody is stale.
+    for _ in 0..100 {
+        lane.reset(World::Mixed).await;
+        let rows = lane.sessions[0].client.simple_query(&execute(name, arguments)).await.unwrap();
+        let ids: Vec<&str> = rows
+            .iter()
+            .filter_map(|message| match message {
+                SimpleQueryMessage::Row(row) => row.get(0),
+                _ => None,
+            })
+            .collect();
+        if ids == ["ws"] {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("nobody was declared dead");
 }

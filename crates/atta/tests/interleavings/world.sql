@@ -56,7 +56,7 @@ begin
   insert into graphile_worker._atta_workers (
     id, host, pid, version, started_at, heartbeat_at, task_identifiers, slots, recovery_threshold, declared_dead_at
   ) values
-    ('w1', 'host', 1, '0', t, now() + interval '1 day', '{a}', 1, interval '1 hour', null),
+    ('w1', 'host', 1, '0', t, clock_timestamp(), '{a}', 1, interval '1 hour', null),
     ('w2', 'host', 2, '0', t, now() + interval '1 day', '{a}', 1, interval '1 hour', null),
     ('w0', 'host', 3, '0', t, t, '{a}', 1, interval '1 millisecond', t),
     ('ws', 'host', 4, '0', t, t, '{a}', 1, interval '1 millisecond', null);
@@ -69,3 +69,6 @@ begin
   perform setval('graphile_worker.job_queues_id_seq', 100);
 end
 $$ language plpgsql;
+
+create function public.heartbeat_of(worker text) returns timestamptz as
+$$ select heartbeat_at from graphile_worker._atta_workers where id = worker $$ language sql;
