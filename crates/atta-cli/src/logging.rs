@@ -2,11 +2,13 @@
 //!
 //! The library and the tasks report events by `tracing`. Job and task come first in a line, from the event or from the
 //! span of the job's run. In JSON, numbers are numbers, and lists and objects are what they are (see [`STRUCTURES`]). If the
-//! reader of the log goes away, the worker must not stop, so write errors are ignored
-//! here; Rust programs ignore SIGPIPE from the start.
+//! reader of the log goes away or stops reading, the worker must not stop: [`writer`] writes the lines on its own thread
+//! and ignores errors. Rust programs ignore SIGPIPE from the start.
+
+mod writer;
 
 use std::fmt::{self, Write as _};
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
 
 use chrono::{SecondsFormat, Utc};
 use serde_json::{Map, Value};
@@ -21,6 +23,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::LogFormat;
 use crate::output::{Failure, controls_terminal};
+use writer::Lines;
+pub(crate) use writer::{flush, is_started, push};
 
 /// Starts the log. `filter` is a level, or has the form `info,atta::worker=debug`.
 pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
@@ -32,7 +36,9 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
             .with_hint("use error, warn, info, debug, trace or off, or as in info,atta::worker=debug")
     })?;
     let is_coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let log = Log { format, is_coloured };
+    let started = writer::start(move |dropped| about_dropped_lines(dropped, format, is_coloured));
+    let lines = started.map_err(|error| Failure::new(format!("can't start the log: {error}")))?;
+    let log = Log { format, is_coloured, lines };
     // Only tests start the log twice, and then the first one stays.
     let _ = tracing_subscriber::registry().with(log.with_filter(targets)).try_init();
     Ok(())
@@ -45,6 +51,24 @@ const STRUCTURES: [&str; 5] = ["meta", "jobs", "tasks", "identifiers", "steps"];
 struct Log {
     format: LogFormat,
     is_coloured: bool,
+    lines: &'static Lines,
+}
+
+/// The line that takes the place of lines that were dropped.
+fn about_dropped_lines(dropped: u64, format: LogFormat, is_coloured: bool) -> String {
+    let mut fields =
+        Fields { message: "lines of the log were dropped: nobody read them".into(), ..Fields::default() };
+    fields.values.insert("lines".into(), dropped.into());
+    let mut line = match format {
+        LogFormat::Text => fields.into_text(&now(), Level::WARN, is_coloured),
+        LogFormat::Json => fields.into_json(&now(), Level::WARN, module_path!()),
+    };
+    line.push('\n');
+    line
+}
+
+fn now() -> String {
+    Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 /// The fields of a span or an event, in order.
@@ -84,14 +108,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
             }
         }
         event.record(&mut fields);
-        let time = Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true);
+        let level = *event.metadata().level();
         let mut line = match self.format {
-            LogFormat::Text => fields.into_text(&time, *event.metadata().level(), self.is_coloured),
-            LogFormat::Json => fields.into_json(&time, event),
+            LogFormat::Text => fields.into_text(&now(), level, self.is_coloured),
+            LogFormat::Json => fields.into_json(&now(), level, event.metadata().target()),
         };
         line.push('\n');
-        // A write error is ignored: there is no place to report it.
-        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+        self.lines.push(line);
     }
 }
 
@@ -126,12 +149,12 @@ impl Fields {
         line
     }
 
-    fn into_json(self, time: &str, event: &Event<'_>) -> String {
+    fn into_json(self, time: &str, level: Level, target: &str) -> String {
         let mut object = Map::new();
         object.insert("time".into(), time.into());
-        object.insert("level".into(), event.metadata().level().as_str().to_ascii_lowercase().into());
+        object.insert("level".into(), level.as_str().to_ascii_lowercase().into());
         object.insert("message".into(), self.message.into());
-        object.insert("target".into(), event.metadata().target().into());
+        object.insert("target".into(), target.into());
         for (key, value) in self.values {
             let value = if STRUCTURES.contains(&key.as_str()) { structure(value) } else { value };
             object.entry(key).or_insert(value);

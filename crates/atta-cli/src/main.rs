@@ -24,10 +24,9 @@ use settings::Settings;
 
 fn main() -> ExitCode {
     atta_tasks::run_guard_if_requested();
-    match begin() {
-        Ok(code) => code,
-        Err(failure) => output::fail(&failure),
-    }
+    let code = begin().unwrap_or_else(|failure| output::fail(&failure));
+    logging::flush();
+    code
 }
 
 fn begin() -> Result<ExitCode, Failure> {

@@ -20,6 +20,8 @@ use anstyle::{AnsiColor, Style};
 use exit::Exit;
 use serde::Serialize;
 
+use crate::logging;
+
 /// Why a command ended without having done its work.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -87,10 +89,19 @@ pub(crate) fn hint(text: &str) {
     tell("hint", AnsiColor::Cyan, text);
 }
 
-/// Writes a line for people besides the data.
+/// Writes a line for people besides the data. While the log is written, it is a line of the log, so that it keeps its place
+/// and waits for no reader.
 pub(crate) fn note(message: &str) {
-    // A write error is ignored: there is no place to report it.
-    let _ = writeln!(anstream::stderr().lock(), "{message}");
+    if !logging::is_started() {
+        // A write error is ignored: there is no place to report it.
+        let _ = writeln!(anstream::stderr().lock(), "{message}");
+        return;
+    }
+    let line = match anstream::AutoStream::choice(&std::io::stderr()) {
+        anstream::ColorChoice::Never => format!("{}\n", anstream::adapter::strip_str(message)),
+        _ => format!("{message}\n"),
+    };
+    logging::push(line);
 }
 
 fn tell(word: &str, color: AnsiColor, message: &str) {

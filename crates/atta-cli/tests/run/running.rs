@@ -100,6 +100,36 @@ async fn a_log_that_nobody_reads_does_not_stop_the_worker() {
     assert_eq!(worker.ended().await.code(), Some(0));
 }
 
+/// A pipe whose reader has stopped, for example a terminal after Ctrl-S.
+#[tokio::test]
+async fn a_log_whose_reader_has_stopped_does_not_stop_the_worker() {
+    let (db, folder) = (Database::migrated().await, Folder::new());
+    // More than the pipe and the queue of the log can take.
+    folder.script("loud", "head -c 8000000 /dev/zero | tr '\\0' x | fold -w 200; touch loud.done");
+    folder.script("mark", "touch marked.$GRAPHILE_WORKER_JOB_ID");
+    let (reader, pipe) = std::io::pipe().unwrap();
+    let mut command = folder.command(&["-c", &db.url(), "-j", "2"]);
+    let mut worker = Process::start(command.stderr(Stdio::from(pipe)));
+    add(&db, "loud", "").await;
+    wait_for_file(&folder.path.join("loud.done"), true).await;
+    let heartbeat = "select heartbeat_at::text from graphile_worker._atta_workers";
+    let client = db.client().await;
+    let before: String = client.query_one(heartbeat, &[]).await.unwrap().get(0);
+    for id in 2..=5 {
+        add(&db, "mark", "").await;
+        wait_for_file(&folder.path.join(format!("marked.{id}")), true).await;
+    }
+    wait_for("the jobs to be done", || async { (jobs(&db, "true").await == 0).then_some(()) }).await;
+    wait_for("another heartbeat", || async {
+        let now: String = client.query_one(heartbeat, &[]).await.unwrap().get(0);
+        (now != before).then_some(())
+    })
+    .await;
+    worker.signal(Signal::Terminate);
+    assert_eq!(worker.ended().await.code(), Some(0));
+    drop(reader);
+}
+
 /// A full disk neither stops the worker nor goes unnoticed for data on standard output.
 #[tokio::test]
 async fn a_log_on_a_full_disk_does_not_stop_the_worker() {
