@@ -1,7 +1,8 @@
 -- What a worker reads at each poll: whether other workers must be recovered, how many died recently, whether the
 -- functions that add jobs are ours, whether the tables of jobs and queues have rules, or triggers on update or delete (a
--- foreign key that references a table gives it such triggers), whether at most a hundred queues have jobs, and in how many seconds each of the next jobs that it could
--- run is due (negative if a job is due; empty if there is none).
+-- foreign key that references a table gives it such triggers), whether the database can store every text, whether at most
+-- a hundred queues have jobs, and in how many seconds each of the next jobs that it could run is due (negative if a job
+-- is due; empty if there is none).
 -- $1 the task identifiers, $2 forbidden flags, $3 the time, or null for the database's, $4 the worker, $5 for how many
 -- seconds its heartbeats have been continuous, $6 its own threshold in seconds, $7 whether to search for jobs. Locks
 -- nothing.
@@ -304,6 +305,7 @@ select
     select
     from triggered
   ) as tables_have_triggers,
+  pg_catalog.getdatabaseencoding() = any (array['UTF8', 'SQL_ASCII']::name[]) as stores_any_text,
   (
     select pg_catalog.count(near.queue_id) <= 100
     from near

@@ -105,6 +105,7 @@ impl Driver {
             hooks_are_full: self.shared.hook_backlog.is_full(),
             has_few_queues: self.shared.has_few_queues.load(Ordering::Relaxed),
             has_triggers: self.shared.has_triggers.load(Ordering::Relaxed),
+            stores_any_text: self.shared.stores_any_text.load(Ordering::Relaxed),
         }
     }
 

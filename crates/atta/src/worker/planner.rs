@@ -79,12 +79,19 @@ pub(crate) struct Surroundings {
     pub(crate) has_few_queues: bool,
     /// Whether the tables of jobs and queues have triggers, which may cancel a part of what a claim writes.
     pub(crate) has_triggers: bool,
+    /// Whether the database can store every text: its encoding is UTF-8, or it has none.
+    pub(crate) stores_any_text: bool,
 }
 
 impl Surroundings {
     /// Before the first poll.
-    const UNKNOWN: Surroundings =
-        Surroundings { may_hold: false, hooks_are_full: false, has_few_queues: false, has_triggers: false };
+    const UNKNOWN: Surroundings = Surroundings {
+        may_hold: false,
+        hooks_are_full: false,
+        has_few_queues: false,
+        has_triggers: false,
+        stores_any_text: false,
+    };
 }
 
 pub(crate) struct Planner {

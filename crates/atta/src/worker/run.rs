@@ -31,6 +31,19 @@ pub(crate) enum Outcome {
     NotStarted,
 }
 
+impl Outcome {
+    /// Whether the database may refuse to store what the outcome contains: a payload, which may be nested too deeply, or
+    /// characters that the encoding of the database lacks.
+    pub(crate) fn may_be_refused(&self, takes_any_text: bool) -> bool {
+        match self {
+            Outcome::Failed(failure) => {
+                failure.payload.is_some() || !(takes_any_text || failure.error.is_ascii())
+            }
+            Outcome::Completed | Outcome::Interrupted | Outcome::NotStarted => false,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: Arc<str>,

@@ -70,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) has_few_queues: AtomicBool,
     /// Whether the tables of jobs and queues had triggers on update or delete at the last poll. True before the first poll.
     pub(crate) has_triggers: AtomicBool,
+    /// Whether the database can store every text, by the last poll. False before the first poll.
+    pub(crate) stores_any_text: AtomicBool,
     /// Whether the next poll should check the schema, because a notification announced a migration.
     pub(crate) check_schema: AtomicBool,
     /// How many jobs were announced since the driver last read this number.

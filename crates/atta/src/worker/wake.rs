@@ -105,6 +105,7 @@ fn decide_claims(shared: &Shared, polled: &Polled) {
     shared.functions_are_ours.store(polled.functions_are_ours, Ordering::Relaxed);
     shared.has_few_queues.store(polled.has_few_queues, Ordering::Relaxed);
     shared.has_triggers.store(polled.tables_have_triggers, Ordering::Relaxed);
+    shared.stores_any_text.store(polled.stores_any_text, Ordering::Relaxed);
     let reason = why_not_held(polled, shared.trusts_triggers);
     let may_hold = reason.is_none();
     let was_held = shared.may_hold.swap(may_hold, Ordering::Relaxed);

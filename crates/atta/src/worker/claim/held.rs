@@ -49,9 +49,21 @@ const COMMITTING: &str = "committing a batch of held jobs";
 #[derive(Default)]
 pub(crate) struct Settlement {
     pub(crate) finished: Vec<Finished>,
+    /// Outcomes that the database may refuse: one refusal would roll back the whole batch. These jobs become durable
+    /// claims, which are released after the commit.
+    pub(crate) apart: Vec<Finished>,
     pub(crate) running: Vec<Arc<Job>>,
     /// Jobs of another batch of this worker whose connection was lost. They become durable claims of that batch.
     pub(crate) known: Vec<i64>,
+}
+
+impl Settlement {
+    /// The jobs that become durable claims.
+    pub(crate) fn promoted_ids(&self) -> Vec<i64> {
+        let running = self.running.iter().map(|job| job.id);
+        let apart = self.apart.iter().map(|one| one.job.id);
+        running.chain(apart).chain(self.known.iter().copied()).collect()
+    }
 }
 
 /// What a lane should pick.
@@ -106,6 +118,7 @@ async fn pick_and_commit(
         Ok(locked_at) => {
             left.locked_at = locked_at;
             left.running = settlement.running;
+            left.finished = settlement.apart;
             release::report_all(shared, settlement.finished);
         }
         Err((error, may_be_committed)) => {
@@ -224,8 +237,7 @@ async fn write(shared: &Shared, client: &Lease, settlement: &Settlement) -> Resu
     if !failures.ids.is_empty() {
         queries::fail_held(connection, &failures).await.map_err(failed)?;
     }
-    let running = settlement.running.iter().map(|job| job.id);
-    let running: Vec<i64> = running.chain(settlement.known.iter().copied()).collect();
+    let running = settlement.promoted_ids();
     let mut locked_at = Times::new();
     if !running.is_empty() {
         locked_at = queries::promote_held(connection, &running).await.map_err(failed)?;

@@ -30,7 +30,8 @@ pub(crate) struct Unsettled {
 
 impl Unsettled {
     pub(crate) fn new(settlement: Settlement, may_be_committed: bool) -> Unsettled {
-        let Settlement { mut finished, running, .. } = settlement;
+        let Settlement { mut finished, apart, running, .. } = settlement;
+        finished.extend(apart);
         // These jobs became free when the transaction ended.
         finished.retain(|one| !matches!(one.outcome, Outcome::Interrupted | Outcome::NotStarted));
         Unsettled { finished, running, may_be_committed, backoff: Backoff::default(), refusal: None }

@@ -140,6 +140,7 @@ impl WorkerOptions {
             functions_are_ours: AtomicBool::new(false),
             has_few_queues: AtomicBool::new(false),
             has_triggers: AtomicBool::new(true),
+            stores_any_text: AtomicBool::new(false),
             check_schema: AtomicBool::new(false),
             announced: AtomicUsize::new(0),
             continuity: Continuity::new(self.recovery_threshold, Instant::now()),

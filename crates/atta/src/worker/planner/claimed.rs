@@ -233,7 +233,10 @@ impl Planner {
             self.due.forget();
         }
         self.jobs.add_promoted(&running);
-        let settlement = Settlement { finished: batch.finished, running, known: batch.known };
+        let mut finished = batch.finished;
+        let takes_any_text = self.surroundings.stores_any_text;
+        let apart = finished.extract_if(.., |one| one.outcome.may_be_refused(takes_any_text)).collect();
+        let settlement = Settlement { finished, apart, running, known: batch.known };
         self.commands.push(Command::CommitBatch { lane, settlement });
     }
 
@@ -242,8 +245,10 @@ impl Planner {
         self.held.on_back();
         // Jobs of another batch that were promoted here are claimed once more by that batch, which may have happened already:
         // only the time of its claim counts.
-        if left.locked_at.len() > left.running.len() {
-            left.locked_at.retain(|id, _| left.running.iter().any(|job| job.id == *id));
+        if left.locked_at.len() > left.running.len() + left.finished.len() {
+            let own = left.running.iter().chain(left.finished.iter().map(|one| &one.job));
+            let own: HashSet<i64> = own.map(|job| job.id).collect();
+            left.locked_at.retain(|id, _| own.contains(id));
         }
         self.on_left(now, lane, left, false);
         self.held.scan.on_delivered(lane);

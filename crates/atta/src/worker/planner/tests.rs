@@ -1,14 +1,16 @@
 //! The planner as a whole: what it commands, without a database.
 
+use std::collections::HashMap;
+
 use chrono::DateTime;
 
 use super::super::claim::held::{Settlement, Wanted};
 use super::super::claim::{Claimable, Claimed, Left};
 use super::super::release::Report;
-use super::super::run::{Claim, Finished, Outcome};
+use super::super::run::{Claim, Failure, Finished, Outcome};
 use super::scan::{Kind, LevelKey, Request, Seen};
 use super::*;
-use crate::{Job, Result};
+use crate::{Job, Result, Retry};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -235,6 +237,33 @@ fn a_batch_is_committed_when_its_budget_is_over_and_what_runs_becomes_durable() 
     world.end_batch(lane, Ok(1));
     world.finish(runs);
     assert_eq!(world.released.len(), 1, "it is released as a durable claim");
+}
+
+#[test]
+fn an_outcome_that_the_database_may_refuse_is_released_after_the_commit() {
+    let mut world = World::new(2, |_| {});
+    world.pick(&[]);
+    let lane = world.pick(&[1, 2]);
+    world.answer(&[]);
+    let runs = world.start();
+    let failed = |error: &str| {
+        Outcome::Failed(Box::new(Failure { error: error.into(), retry: Retry::Backoff, payload: None }))
+    };
+    let ended: Vec<Finished> = runs
+        .into_iter()
+        .zip([failed("né"), failed("no")])
+        .map(|((job, claim), outcome)| Finished { job, outcome, duration: Duration::ZERO, claim })
+        .collect();
+    world.handle(Event::Finished(ended));
+    let (committed, settlement) = world.commits.pop().expect("all jobs of the batch have ended");
+    let ids = |of: &[Finished]| of.iter().map(|one| one.job.id).collect::<Vec<_>>();
+    assert_eq!((committed, ids(&settlement.finished), ids(&settlement.apart)), (lane, vec![2], vec![1]));
+    assert_eq!(settlement.promoted_ids(), [1]);
+    let locked_at = HashMap::from([(1, chrono::DateTime::UNIX_EPOCH)]);
+    let left = Left { locked_at, finished: settlement.apart, ..Left::default() };
+    world.handle(Event::BatchEnded { lane, picked: Ok(2), left });
+    let released: Vec<i64> = world.released.iter().map(|(id, _)| *id).collect();
+    assert_eq!(released, [1]);
 }
 
 #[test]

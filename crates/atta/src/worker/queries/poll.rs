@@ -20,6 +20,8 @@ pub(crate) struct Polled {
     pub(crate) jobs_have_triggers: bool,
     /// The same for this table or that of queues.
     pub(crate) tables_have_triggers: bool,
+    /// The encoding of the database is UTF-8, or it has none. Others lack characters, and refuse texts that contain them.
+    pub(crate) stores_any_text: bool,
     /// At most a hundred queues have jobs.
     pub(crate) has_few_queues: bool,
     /// Seconds from now; negative if a job is due.
@@ -60,6 +62,7 @@ pub(crate) async fn poll(
         functions_are_ours: row.get("functions_are_ours"),
         jobs_have_triggers: row.get("jobs_have_triggers"),
         tables_have_triggers: row.get("tables_have_triggers"),
+        stores_any_text: row.get("stores_any_text"),
         has_few_queues: row.get("has_few_queues"),
         next_due: row.get("next_due"),
     })

@@ -71,6 +71,8 @@ impl World {
             hooks_are_full: false,
             has_few_queues: true,
             has_triggers: false,
+            // Every second worker releases failed jobs apart from their batches.
+            stores_any_text: number.is_multiple_of(2),
         });
         worker.planner.handle(event, now);
         worker.planner.plan(now);

@@ -114,7 +114,12 @@ impl World {
             (Statement::Commit { lane, settlement }, Answer::Committed(times)) => {
                 let picked = Ok(worker.picked.remove(&lane).unwrap_or_default());
                 let left = match times {
-                    Some(locked_at) => Left { locked_at, running: settlement.running, ..Left::default() },
+                    Some(locked_at) => Left {
+                        locked_at,
+                        running: settlement.running,
+                        finished: settlement.apart,
+                        ..Left::default()
+                    },
                     None => {
                         let unsettled = Some(Unsettled::new(settlement, false));
                         Left { unsettled, ..Left::default() }

@@ -64,7 +64,7 @@ impl World {
                     1 | 2 if is_early => Retry::Backoff,
                     _ => Retry::In(MS * (roll * 10_000.0) as u32),
                 };
-                Outcome::Failed(Box::new(Failure { error: "no".into(), retry, payload: None }))
+                Outcome::Failed(Box::new(Failure { error: "né".into(), retry, payload: None }))
             }
             false => Outcome::Completed,
         };

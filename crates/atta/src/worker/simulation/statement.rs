@@ -140,14 +140,11 @@ impl Statement {
             Statement::Claim(wanted) => Effect::Claim(copy_wanted(wanted)),
             Statement::ClaimOneByOne(wanted) => Effect::ClaimOneByOne(copy_wanted(wanted)),
             Statement::Pick(wanted) => Effect::Pick { lane: wanted.lane, request: wanted.request.clone() },
-            Statement::Commit { lane, settlement } => {
-                let running = settlement.running.iter().map(|job| job.id);
-                Effect::Commit {
-                    lane: *lane,
-                    finished: settlement.finished.iter().map(copy_finished).collect(),
-                    running: running.chain(settlement.known.iter().copied()).collect(),
-                }
-            }
+            Statement::Commit { lane, settlement } => Effect::Commit {
+                lane: *lane,
+                finished: settlement.finished.iter().map(copy_finished).collect(),
+                running: settlement.promoted_ids(),
+            },
             Statement::Promote(promotion) => Effect::Promote(promotion.part()),
             Statement::Search { known } => Effect::Search(known.clone()),
             Statement::Renew { ids, .. } => Effect::Renew(ids.clone()),

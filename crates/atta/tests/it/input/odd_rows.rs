@@ -2,12 +2,12 @@
 //! can be listed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use atta::{
-    Claims, IntoTaskHandlerResult, JobFilter, JobSpecBuilder, Retry, RetryPolicy, TaskError, TaskHandler,
-    WorkerContext, WorkerOptions, WorkerUtils,
+    Claims, IntoTaskHandlerResult, JobFilter, JobSpecBuilder, RawJobSpec, Retry, RetryPolicy, TaskError,
+    TaskHandler, WorkerContext, WorkerOptions, WorkerUtils,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -265,6 +265,46 @@ async fn characters_of_an_error_that_the_database_can_store_are_kept() {
         assert_eq!(error, "café ? ? größer");
         running.stop().await.unwrap();
     }
+}
+
+/// An error that the database can't store does not undo the batch in which its job ran: the others do not run again.
+#[tokio::test]
+async fn an_error_with_letters_that_the_database_lacks_makes_no_other_job_run_again() {
+    const JOBS: usize = 800;
+    let db = Database::encoded("LATIN1").await;
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    utils.migrate().await.unwrap();
+    let spec = JobSpecBuilder::new().max_attempts(1).build();
+    let job = |n| RawJobSpec::new("t", n, spec.clone()).unwrap();
+    let jobs: Vec<RawJobSpec> = (0..JOBS).map(job).collect();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let mut workers = Vec::new();
+    for _ in 0..3 {
+        let runs = runs.clone();
+        let options = WorkerOptions::default().database_url(db.url()).concurrency(10).claims(Claims::Held);
+        let options = options.define_raw_job("t", move |context: WorkerContext| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            async move {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                match context.payload::<usize>() {
+                    Ok(n) if n % 97 == 50 => Err("5 € are missing"),
+                    _ => Ok(()),
+                }
+            }
+        });
+        workers.push(Running::start(options).await);
+    }
+    utils.insert_raw_jobs(&jobs).await.unwrap();
+    let failed = (0..JOBS).filter(|n| n % 97 == 50).count();
+    wait_for("all jobs to end", || async {
+        let left = utils.list_jobs(&JobFilter::default()).await.unwrap();
+        (left.len() == failed && left.iter().all(|job| job.last_error().is_some())).then_some(())
+    })
+    .await;
+    for worker in workers {
+        worker.stop().await.unwrap();
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), JOBS);
 }
 
 /// Inserts a payload as bytes, which may be invalid in the encoding of the database.
