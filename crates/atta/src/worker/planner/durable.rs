@@ -34,6 +34,8 @@ pub(super) struct DurableClaims {
     more: bool,
     /// Jobs may have come in that are more urgent than those that wait.
     is_hinted: bool,
+    /// It is hinted only because jobs were announced, which a pick searches for.
+    is_hinted_by_announcement: bool,
     /// The last claim brought all that it asked for, so that another can be sent beside the next one.
     is_rich: bool,
     pub(super) pauses: Pauses,
@@ -54,6 +56,7 @@ impl DurableClaims {
         DurableClaims {
             more: true,
             is_hinted: false,
+            is_hinted_by_announcement: false,
             is_rich: false,
             pauses: Pauses::default(),
             errors: Backoff::default(),
@@ -109,7 +112,12 @@ impl DurableClaims {
 
     /// There may be due jobs of any urgency.
     pub(super) fn hint(&mut self) {
-        (self.more, self.is_hinted) = (true, true);
+        self.more = true;
+        self.set_hinted();
+    }
+
+    fn set_hinted(&mut self) {
+        (self.is_hinted, self.is_hinted_by_announcement) = (true, false);
     }
 
     /// Only jobs that are more urgent than this are known to be claimed.
@@ -121,12 +129,14 @@ impl DurableClaims {
     /// Jobs were announced while nothing waits to start: nothing is known until they are found.
     pub(super) fn forget_for_announced(&mut self) {
         if self.known.forget_for_announced() {
+            let was_hinted = self.is_hinted;
             self.on_forgotten();
+            self.is_hinted_by_announcement = !was_hinted;
         }
     }
 
     fn on_forgotten(&mut self) {
-        self.is_hinted = true;
+        self.set_hinted();
         self.level.forget_position();
     }
 
@@ -134,6 +144,9 @@ impl DurableClaims {
     /// have been added is asked for.
     pub(super) fn settle_announced(&mut self, found_all: bool) {
         self.more |= self.known.settle_announced(found_all);
+        if found_all && std::mem::take(&mut self.is_hinted_by_announcement) {
+            self.is_hinted = false;
+        }
     }
 
     /// A hint came in. With a local queue, enough of them end its pause.
@@ -156,7 +169,7 @@ impl DurableClaims {
     pub(super) fn ask_for_freed(&mut self, now: Instant, runs_ahead: bool) {
         match self.freed.ask(now, self.is_rich || !runs_ahead) {
             Ask::All => self.more = true,
-            Ask::MoreUrgent => self.is_hinted = true,
+            Ask::MoreUrgent => self.set_hinted(),
             Ask::Nothing => {}
         }
     }
@@ -187,7 +200,7 @@ impl DurableClaims {
 
     pub(super) fn on_sent(&mut self, wanted: &Claimable) {
         self.level.on_sent(wanted, self.is_hinted);
-        self.is_hinted = false;
+        (self.is_hinted, self.is_hinted_by_announcement) = (false, false);
         if wanted.before == EVERYTHING {
             self.more = self.is_rich;
         }
@@ -249,7 +262,9 @@ impl DurableClaims {
         let mut is_all = false;
         let known_to = if is_full {
             self.more = true;
-            self.is_hinted |= wanted.before < EVERYTHING;
+            if wanted.before < EVERYTHING {
+                self.set_hinted();
+            }
             // Of two claims at a time, the later one may answer first. The jobs of the other are in the list soon enough.
             if lanes > 1 { self.known.to().max(last) } else { last }
         } else if wanted.before < EVERYTHING {

@@ -457,3 +457,42 @@ fn jobs_that_wait_in_the_list_do_not_keep_a_pick_from_being_tried_again_after_an
     world.end_batch(lane, Err(Error::lost_reply_for_tests()));
     assert_eq!(ids(&world.start_one()), [11], "it has failed too");
 }
+
+/// Nothing is due, and nothing is under way.
+fn idle() -> World {
+    let mut world = World::new(2, |_| {});
+    world.answer(&[]);
+    world.pick(&[]);
+    world.pick(&[]);
+    world.handle(Event::Due(Vec::new()));
+    world.advance(10 * MS);
+    assert_eq!((world.claims.len(), world.picks.len()), (0, 0));
+    world.polls = 0;
+    world
+}
+
+#[test]
+fn a_job_that_is_announced_and_found_costs_one_pick_and_no_other_statement() {
+    let mut world = idle();
+    for id in 1..=3 {
+        world.handle(Event::Announced(1));
+        let lane = world.pick(&[id]);
+        let runs = world.start();
+        assert_eq!(ids(&runs), [id], "it starts at once");
+        world.finish(runs);
+        world.commits.pop().expect("the batch is committed");
+        world.end_batch(lane, Ok(1));
+        world.advance(100 * MS);
+        assert_eq!((world.claims.len(), world.picks.len(), world.polls), (0, 0, 0), "job {id}");
+    }
+}
+
+#[test]
+fn a_hint_while_an_announced_job_is_searched_for_is_still_followed() {
+    let mut world = idle();
+    world.handle(Event::Announced(1));
+    world.handle(Event::Hint);
+    world.pick(&[1]);
+    world.advance(10 * MS);
+    assert_eq!(world.claims.len(), 1);
+}
