@@ -11,6 +11,7 @@ mod core;
 mod wake;
 mod listen;
 mod notice;
+mod fleet;
 mod standing;
 mod driver;
 mod planner;

@@ -134,7 +134,13 @@ begin
 
   -- A job that existed before was announced when it was added.
   if v_job.revision = 0 then
-    perform pg_catalog.pg_notify('jobs:insert', pg_catalog.json_build_object('r', pg_catalog.random(), 'count', 1, 'schema', {schema_text})::text);
+    -- By the id and the task, the workers agree on which of them asks for the job first.
+    perform pg_catalog.pg_notify(
+      'jobs:insert',
+      pg_catalog.json_build_object(
+        'r', pg_catalog.random(), 'count', 1, 'schema', {schema_text}, 'id', v_job.id, 'task', add_job.identifier
+      )::text
+    );
   end if;
   return v_job;
 end

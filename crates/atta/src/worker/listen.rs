@@ -9,9 +9,11 @@
 //! notification without a schema is probably from another one. Such notifications are handled together, a few times per
 //! second.
 
+mod unanswered;
+
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
@@ -19,11 +21,13 @@ use tokio_postgres::{AsyncMessage, Notification};
 
 use super::Shared;
 use super::backoff::Backoff;
-use super::notice::{Announced, announced_jobs, may_break_us};
+use super::fleet::Answer;
+use super::notice::{AddedJob, Announced, announced_jobs, may_break_us};
 use super::wake::Wake;
 use crate::Error;
 use crate::db::{ConnectionSettings, connect};
 use crate::event::WorkerEvent;
+use unanswered::Waiting;
 
 /// After notifications without a schema were handled, how long the next ones wait for more.
 const TOGETHER: Duration = Duration::from_millis(200);
@@ -38,12 +42,25 @@ pub(super) struct Ears {
 
 /// Keeps a LISTEN alive until the worker stops.
 pub(super) async fn listen(shared: Arc<Shared>, settings: ConnectionSettings, ears: Ears) {
+    let (later, waiting) = mpsc::channel(unanswered::MOST);
+    // A poll reads jobs that are due within its interval, and may have been sent just before the job was added.
+    let soon = shared.poll_interval * 2;
+    let check = unanswered::check_later(shared.clone(), waiting, soon, ears.clone());
+    tokio::join!(check, listen_forever(shared, settings, ears, later));
+}
+
+async fn listen_forever(
+    shared: Arc<Shared>,
+    settings: ConnectionSettings,
+    ears: Ears,
+    later: mpsc::Sender<Waiting>,
+) {
     let mut backoff = Backoff::default();
     loop {
         let failures = backoff.tries();
         shared.events.send(|| WorkerEvent::ListenConnecting { failures });
         let lost = tokio::select! {
-            lost = listen_once(&shared, &settings, &ears, &mut backoff) => lost,
+            lost = listen_once(&shared, &settings, &ears, &later, &mut backoff) => lost,
             () = shared.stop.cancelled() => return,
         };
         tracing::warn!(error = %lost, "the connection for LISTEN was lost; jobs are found by polling until it is restored");
@@ -60,6 +77,7 @@ async fn listen_once(
     shared: &Shared,
     settings: &ConnectionSettings,
     ears: &Ears,
+    later: &mpsc::Sender<Waiting>,
     backoff: &mut Backoff,
 ) -> Error {
     let failed = |error| Error::database("listening for jobs", error);
@@ -95,7 +113,9 @@ async fn listen_once(
             }
         };
         match message {
-            Some(Ok(AsyncMessage::Notification(notice))) => receive(shared, &notice, ears, &mut unnamed),
+            Some(Ok(AsyncMessage::Notification(notice))) => {
+                receive(shared, &notice, ears, later, &mut unnamed)
+            }
             Some(Ok(_)) => {}
             Some(Err(error)) => return failed(error),
             None => return Error::unavailable("listening for jobs: the server closed the connection"),
@@ -103,10 +123,17 @@ async fn listen_once(
     }
 }
 
-fn receive(shared: &Shared, notice: &Notification, ears: &Ears, unnamed: &mut Unnamed) {
+fn receive(
+    shared: &Shared,
+    notice: &Notification,
+    ears: &Ears,
+    later: &mpsc::Sender<Waiting>,
+    unnamed: &mut Unnamed,
+) {
     match notice.channel() {
         "jobs:insert" => match announced_jobs(notice.payload(), shared.utils.schema().name()) {
             Announced::Here(count) => announce(shared, count, ears),
+            Announced::Job(job) => receive_job(shared, &job, ears, later),
             Announced::Somewhere(count) => {
                 let now = Instant::now();
                 unnamed.count = unnamed.count.saturating_add(count);
@@ -119,6 +146,24 @@ fn receive(shared: &Shared, notice: &Notification, ears: &Ears, unnamed: &mut Un
         },
         "worker:migrate" if may_break_us(notice.payload()) => check_schema(shared, ears),
         _ => {}
+    }
+}
+
+/// Asks for an added job, or leaves it to another worker of the fleet.
+fn receive_job(shared: &Shared, job: &AddedJob, ears: &Ears, later: &mpsc::Sender<Waiting>) {
+    let fleet = shared.fleet.lock().unwrap_or_else(PoisonError::into_inner);
+    let answer = fleet.answer(&shared.task_identifiers, job.id, &job.task_identifier);
+    drop(fleet);
+    match answer {
+        Answer::Now => announce(shared, 1, ears),
+        Answer::After(pause) => {
+            let since = Instant::now();
+            let waiting = Waiting { id: job.id, since, check_at: since + pause };
+            if later.try_send(waiting).is_err() {
+                announce(shared, 1, ears);
+            }
+        }
+        Answer::Never => {}
     }
 }
 

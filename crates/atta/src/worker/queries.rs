@@ -8,6 +8,7 @@
 //! [`Connection`] knows how the statements are sent.
 
 mod claim;
+mod fleet;
 mod hold;
 mod poll;
 mod release;
@@ -30,6 +31,7 @@ pub(super) use claim::{
     LockedJob, Promoted, claim_by_job, claim_by_queue, claim_level, fail_unreadable_jobs, find_claimable,
     mark_claimed, promote_untouched, read_payload, refresh_locks,
 };
+pub(super) use fleet::{Unanswered, find_unanswered, read_fleet};
 pub(super) use hold::{
     FoundLevels, complete_held, fail_held, find_levels, pick_flagged_jobs, pick_jobs, pick_level,
     postpone_held, promote_held,

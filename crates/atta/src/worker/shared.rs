@@ -1,8 +1,8 @@
 //! The state that all parts of a worker share: settings that do not change, pools, and signals between the parts.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::flags::FlagReader;
+use super::fleet::Fleet;
 use super::hooks::HookBacklog;
 use super::pause::PausedTasks;
 use super::queries::{Connection, Texts};
@@ -72,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) has_triggers: AtomicBool,
     /// Whether the database can store every text, by the last poll. False before the first poll.
     pub(crate) stores_any_text: AtomicBool,
+    /// The workers that have registered, as they were a few seconds ago.
+    pub(crate) fleet: Mutex<Fleet>,
     /// Whether the next poll should check the schema, because a notification announced a migration.
     pub(crate) check_schema: AtomicBool,
     /// How many jobs were announced since the driver last read this number.

@@ -6,13 +6,14 @@
 //! migration, and after a statement that failed because of the schema. Wake-ups are hints: many at once have the same
 //! effect as one.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
 
 use super::Shared;
+use super::fleet::Fleet;
 use super::queries::{self, Polled};
 use super::standing::Watch;
 use crate::db::lease::Lease;
@@ -55,6 +56,7 @@ pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: 
     let interval = shared.poll_interval.min(again);
     let mut sweep = recovery::SweepTimer::new(shared.recovery_threshold);
     let mut recovered_at: Option<Instant> = None;
+    let mut fleet_read_at: Option<Instant> = None;
     let mut for_jobs = false;
     let mut watch = Watch::default();
     loop {
@@ -68,6 +70,10 @@ pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: 
         match polled {
             Ok(polled) => {
                 decide_claims(&shared, &polled);
+                if fleet_read_at.is_none_or(|time| time.elapsed() >= again) {
+                    fleet_read_at = Some(Instant::now());
+                    read_fleet(&shared).await;
+                }
                 // Rows that other transactions keep locked are tried again, but not at every poll.
                 let is_time = recovered_at.is_none_or(|time| time.elapsed() >= again);
                 if polled.others_are_stale || (polled.others_are_dead && is_time) {
@@ -136,6 +142,18 @@ pub(super) async fn find_nothing(shared: &Shared) -> Result<bool> {
     let sql = shared.utils.schema().fill(include_str!("../../sql/queries/find_nothing.sql"));
     let row = client.query_typed_one(&sql, &[]).await;
     row.map(|row| row.get("finds_nothing")).map_err(|error| Error::database(doing, error))
+}
+
+/// Reads which workers there are. If that fails, they are those that were read before.
+async fn read_fleet(shared: &Shared) {
+    let read = async {
+        let client = Lease::get(&shared.poll_pool, "reading the fleet").await?;
+        queries::read_fleet(shared.on(&client)).await
+    };
+    match read.await {
+        Ok(groups) => *shared.fleet.lock().unwrap_or_else(PoisonError::into_inner) = Fleet::new(groups),
+        Err(error) => tracing::debug!(%error, "could not read which workers there are"),
+    }
 }
 
 async fn ask(shared: &Shared, for_jobs: bool) -> Result<Polled> {

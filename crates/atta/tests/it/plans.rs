@@ -21,7 +21,7 @@ const LEVEL_TYPES: &str =
 const LEVEL: &str = "'w', 'noop', 0, null, 100, '{noop}', '2000-01-01', 1, null, null, true";
 
 /// A statement of the library, the types of its parameters, and values for them.
-const STATEMENTS: [(&str, &str, &str, &str); 23] = [
+const STATEMENTS: [(&str, &str, &str, &str); 24] = [
     (
         "pick_level",
         include_str!("../../sql/queries/pick_level.sql"),
@@ -36,6 +36,12 @@ const STATEMENTS: [(&str, &str, &str, &str); 23] = [
         "'{noop}', '{0}', '{null}', '{0}', '{1000}', null, 1000, 32767, null, 9223372036854775807, '{stuck}'",
     ),
     ("find_levels", include_str!("../../sql/queries/find_levels.sql"), FIND_TYPES, FIND),
+    (
+        "find_unanswered",
+        include_str!("../../sql/queries/find_unanswered.sql"),
+        "bigint[], timestamptz, float8",
+        "'{1,2,3}', null, 4",
+    ),
     ("read_payload", include_str!("../../sql/queries/read_payload.sql"), "bigint", "1"),
     ("claim_by_job", include_str!("../../sql/queries/claim_by_job.sql"), CLAIM_TYPES, CLAIM),
     ("claim_by_queue", include_str!("../../sql/queries/claim_by_queue.sql"), CLAIM_TYPES, CLAIM),

@@ -6,6 +6,7 @@ mod batches;
 mod defaults;
 mod events;
 mod flags;
+mod fleet;
 mod handlers;
 mod lifecycle;
 mod names;

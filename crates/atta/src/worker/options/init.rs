@@ -1,8 +1,8 @@
 //! From the options to a worker: connects, migrates the schema, and opens the pools.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -141,6 +141,7 @@ impl WorkerOptions {
             has_few_queues: AtomicBool::new(false),
             has_triggers: AtomicBool::new(true),
             stores_any_text: AtomicBool::new(false),
+            fleet: Mutex::default(),
             check_schema: AtomicBool::new(false),
             announced: AtomicUsize::new(0),
             continuity: Continuity::new(self.recovery_threshold, Instant::now()),
