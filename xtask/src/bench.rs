@@ -6,6 +6,7 @@
 //! measurements follow each other directly and are compared within their round; the result is the median of the ratios.
 
 mod cost;
+mod fleet;
 mod growth;
 mod report;
 pub(crate) mod server;
@@ -130,7 +131,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value = "3", value_parser = whole)]
     rounds: usize,
     /// Only contenders whose names contain this; the results are printed, not written. `cost`: only what a job costs
-    /// PostgreSQL beside jobs that nobody can claim; 5 minutes
+    /// PostgreSQL beside jobs that nobody can claim; 5 minutes. `fleet`: only several workers and many clients; 8 minutes
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }
@@ -145,15 +146,24 @@ impl Options {
         self.only.as_deref() == Some("cost")
     }
 
+    /// The same for the part "Fleet".
+    fn has_fleet(&self) -> bool {
+        self.only.is_none() || self.is_only_fleet()
+    }
+
+    fn is_only_fleet(&self) -> bool {
+        self.only.as_deref() == Some("fleet")
+    }
+
     fn contenders(&self) -> Result<Vec<Contender>> {
-        if self.is_only_cost() {
+        if self.is_only_cost() || self.is_only_fleet() {
             return Ok(Vec::new());
         }
         let wanted = |one: &Contender| self.only.as_deref().is_none_or(|name| one.name.contains(name));
         let chosen: Vec<Contender> = CONTENDERS.into_iter().filter(wanted).collect();
         if chosen.is_empty() {
             let names: Vec<&str> = CONTENDERS.iter().map(|one| one.name).collect();
-            return Err(format!("unknown contender; choose one of {} and cost", names.join(", ")));
+            return Err(format!("unknown contender; choose one of {}, cost and fleet", names.join(", ")));
         }
         Ok(chosen)
     }
@@ -169,11 +179,11 @@ fn whole(text: &str) -> Result<usize> {
 pub(crate) fn run(options: &Options) -> Result {
     let contenders = options.contenders()?;
     let binaries = install::postgres()?;
-    if contenders.iter().any(|one| one.program == Program::Node) {
+    if contenders.iter().any(|one| one.program == Program::Node) || options.has_fleet() {
         install::node_packages()?;
     }
     build(&contenders)?;
-    if options.has_cost() {
+    if options.has_cost() || options.has_fleet() {
         build_package("atta")?;
     }
     let start = Instant::now();
@@ -182,11 +192,16 @@ pub(crate) fn run(options: &Options) -> Result {
     let takes_part = contenders.iter().any(|one| one.name == ATTA);
     let growth = if takes_part { growth::measure(&server) } else { Ok(Vec::new()) };
     let cost = if options.has_cost() { cost::measure(&server) } else { Ok(Vec::new()) };
+    let fleet = if options.has_fleet() { fleet::measure(&server) } else { Ok(Vec::new()) };
     let about = server.about();
     server.stop()?;
-    let report = match options.is_only_cost() {
-        true => cost::report(&cost?),
-        false => report::write(options, &contenders, &measured?, &growth?, &cost?, &about?),
+    let report = if options.is_only_cost() {
+        cost::report(&cost?)
+    } else if options.is_only_fleet() {
+        fleet::report(&fleet?)
+    } else {
+        let parts = [cost::report(&cost?), fleet::report(&fleet?)];
+        report::write(options, &contenders, &measured?, &growth?, &parts, &about?)
     };
     say(&format!("\nmeasured in {} s\n", start.elapsed().as_secs()));
     println!("{report}");
@@ -354,7 +369,8 @@ mod tests {
         let options = |only: Option<&str>| Options { jobs: 1, rounds: 1, only: only.map(str::to_owned) };
         assert!(options(None).has_cost());
         assert!(options(Some("cost")).has_cost() && options(Some("cost")).contenders().unwrap().is_empty());
-        assert!(!options(Some("atta")).has_cost());
+        assert!(!options(Some("atta")).has_cost() && !options(Some("cost")).has_fleet());
+        assert!(options(None).has_fleet() && options(Some("fleet")).contenders().unwrap().is_empty());
         assert!(options(Some("nobody")).contenders().is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! atta's harness. Settings: `held` and `durable`, both with 24 slots; `durable` claims up to 5000 jobs ahead, as the
-//! fastest peer does. `four` is four workers with held claims, `fleet` is twelve. None of them claims jobs with the
-//! flag `stuck`.
+//! fastest peer does. `held-N` is that number of workers with held claims, in this process. None of them claims jobs with
+//! the flag `stuck`.
 
 use std::time::Instant;
 
@@ -11,9 +11,6 @@ use atta::{RawJobSpec, Worker};
 use bench_common::{Mode, Order, Result};
 use chrono::DateTime;
 use serde::{Deserialize, Serialize};
-
-/// With five connections each and a few more, these use over 64 connections.
-const FLEET: usize = 12;
 
 #[derive(Serialize, Deserialize)]
 struct Noop {}
@@ -46,7 +43,9 @@ async fn main() -> Result {
     match order.mode {
         Mode::Prepare => Ok(()),
         Mode::Add => add(&worker, order.count).await,
-        Mode::Drain | Mode::Part | Mode::Latency | Mode::Late | Mode::Cost => work(worker, &order).await,
+        Mode::Drain | Mode::Part | Mode::Latency | Mode::Late | Mode::Cost | Mode::Wait => {
+            work(worker, &order).await
+        }
     }
 }
 
@@ -58,7 +57,8 @@ fn options(order: &Order) -> Result<WorkerOptions> {
         .define_job::<Noop>()
         .define_job::<Ping>();
     match (order.setting.as_str(), order.mode) {
-        ("held" | "four" | "fleet", _) => Ok(options),
+        ("held", _) => Ok(options),
+        (setting, _) if setting.starts_with("held-") => Ok(options),
         ("durable", Mode::Drain | Mode::Part) => {
             Ok(options.claims(Claims::Durable).local_queue(LocalQueueConfig::new(5000)))
         }
@@ -80,10 +80,9 @@ async fn work(worker: Worker, order: &Order) -> Result {
     let utils = worker.create_utils();
     let client = utils.pool().get().await?;
     let mut workers = vec![worker];
-    let count = match order.setting.as_str() {
-        "four" => 4,
-        "fleet" => FLEET,
-        _ => 1,
+    let count = match order.setting.strip_prefix("held-") {
+        Some(number) => number.parse()?,
+        None => 1,
     };
     for _ in 1..count {
         workers.push(options(order)?.init().await?);
@@ -119,6 +118,7 @@ async fn work(worker: Worker, order: &Order) -> Result {
             };
             bench_common::cost(order.count, add).await
         }
+        Mode::Wait => bench_common::wait().await,
         Mode::Latency | Mode::Prepare | Mode::Add => {
             let add = async |due| {
                 utils.add_job(Ping { due }, JobSpec::default()).await?;

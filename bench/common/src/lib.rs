@@ -42,6 +42,8 @@ pub enum Mode {
     Late,
     /// Adds jobs of the task `noop` one by one at a steady rate for that number of seconds, and measures the server's CPU.
     Cost,
+    /// Runs jobs that others add, until the standard input is closed.
+    Wait,
 }
 
 /// The arguments of the command line.
@@ -57,7 +59,7 @@ impl Order {
     pub fn read() -> Result<Order> {
         let words: Vec<String> = env::args().skip(1).collect();
         let [setting, mode, count] = words.as_slice() else {
-            return Err("usage: SETTING prepare|drain|part|add|latency|late|cost COUNT".into());
+            return Err("usage: SETTING prepare|drain|part|add|latency|late|cost|wait COUNT".into());
         };
         let mode = match mode.as_str() {
             "prepare" => Mode::Prepare,
@@ -67,6 +69,7 @@ impl Order {
             "latency" => Mode::Latency,
             "late" => Mode::Late,
             "cost" => Mode::Cost,
+            "wait" => Mode::Wait,
             other => return Err(format!("unknown mode {other:?}").into()),
         };
         let url = env::var("DATABASE_URL").map_err(|_| "DATABASE_URL is not set")?;
@@ -199,6 +202,15 @@ where
     let median = delays.get(delays.len() / 2).copied().unwrap_or(0.0);
     println!("{{\"cpu_ms\":{:.4},\"rate\":{:.1},\"add_ms\":{median:.3}}}", cpu * 1000.0 / ran, ran / elapsed);
     while adding.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Prints a line when the workers run, waits until the standard input is closed, and prints how many jobs of the task
+/// `noop` have run.
+pub async fn wait() -> Result {
+    println!("ready");
+    tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink())).await??;
+    println!("{{\"ran\":{}}}", DONE.load(Ordering::Relaxed));
     Ok(())
 }
 

@@ -43,7 +43,9 @@ async fn main() -> Result {
         Mode::Prepare => Ok(()),
         Mode::Add => add(&worker, order.count).await,
         Mode::Drain | Mode::Latency | Mode::Late => work(worker, &order).await,
-        Mode::Part | Mode::Cost => Err("only atta's harness has the modes part and cost".into()),
+        Mode::Part | Mode::Cost | Mode::Wait => {
+            Err("only atta's harness has the modes part, cost and wait".into())
+        },
     }
 }
 
@@ -95,7 +97,7 @@ async fn work(worker: Worker, order: &Order) -> Result {
             };
             bench_common::late(order.count, add).await
         }
-        Mode::Latency | Mode::Prepare | Mode::Add | Mode::Part | Mode::Cost => {
+        Mode::Latency | Mode::Prepare | Mode::Add | Mode::Part | Mode::Cost | Mode::Wait => {
             let add = async |due| {
                 utils.add_job(Ping { due }, JobSpec::default()).await?;
                 Ok(())

@@ -78,7 +78,7 @@ async fn work(client: &Client, pool: &PgPool, order: &Order) -> Result {
             };
             bench_common::late(order.count, add).await
         }
-        Mode::Latency | Mode::Prepare | Mode::Add | Mode::Part | Mode::Cost => {
+        Mode::Latency | Mode::Prepare | Mode::Add | Mode::Part | Mode::Cost | Mode::Wait => {
             let add = async |due| {
                 client.insert(Ping { due }).await?;
                 Ok(())

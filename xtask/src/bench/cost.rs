@@ -18,7 +18,7 @@ const ROUNDS: usize = 3;
 const BAR: f64 = 1.5;
 
 /// The harness settings, with the number of workers that each starts.
-const WORKERS: [(&str, usize); 2] = [("held", 1), ("four", 4)];
+const WORKERS: [(&str, usize); 2] = [("held", 1), ("held-4", 4)];
 
 /// The contents of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

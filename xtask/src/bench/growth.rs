@@ -70,7 +70,7 @@ pub(super) const CASES: [Case; 5] = [
         table: Table::Dead,
         ..PLAIN
     },
-    Case { about: "12 workers with 5 connections each", setting: "fleet", ..PLAIN },
+    Case { about: "12 workers with 5 connections each", setting: "held-12", ..PLAIN },
     Case {
         about: "20,000 jobs in 10,000 queues, which are claimed durably",
         table: Table::Queued,

@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::fs;
 use std::thread::available_parallelism;
 
-use super::cost;
 use super::growth::{Case, Turn};
 use super::{ATTA, ATTA_DURABLE, CEILING, Contender, GRAPHILE_WORKER, Options, Program, Work, node, output};
 use crate::root;
@@ -97,7 +96,7 @@ pub(super) fn write(
     contenders: &[Contender],
     samples: &Samples,
     growth: &[(Case, Vec<Turn>)],
-    cost: &[cost::Turn],
+    parts: &[String],
     postgres: &str,
 ) -> String {
     let Options { jobs, rounds, .. } = options;
@@ -116,7 +115,7 @@ pub(super) fn write(
     text += &measured(contenders, samples);
     text += &bars(contenders, samples);
     text += &growing(growth);
-    text += &cost::report(cost);
+    text.extend(parts.iter().map(String::as_str));
     text + "\n" + LIMITS
 }
 

@@ -81,10 +81,28 @@ impl Server {
         if left != "0" {
             return Err(format!("{left} jobs are left"));
         }
-        let rate =
-            printed.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
-        let rate: f64 = rate.ok_or_else(|| format!("unexpected output of pgbench: {printed:?}"))?;
-        Ok((2 * transactions) as f64 / rate)
+        Ok((2 * transactions) as f64 / transactions_per_second(&printed)?)
+    }
+
+    /// Runs a script of `bench/` with this number of clients for that number of seconds. Returns the transactions per second.
+    pub(crate) fn pgbench_rate(
+        &self,
+        database: &str,
+        file: &str,
+        clients: usize,
+        seconds: usize,
+    ) -> Result<f64> {
+        let printed = output(
+            self.binaries
+                .command("pgbench")
+                .args(["--no-vacuum", "--jobs=2", "--protocol=prepared"])
+                .arg(format!("--client={clients}"))
+                .arg(format!("--time={seconds}"))
+                .arg("--file")
+                .arg(root().join("bench").join(file))
+                .arg(self.url(database)),
+        )?;
+        transactions_per_second(&printed)
     }
 
     /// The server's version.
@@ -101,6 +119,11 @@ impl Server {
         command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", &self.url(database)]);
         command
     }
+}
+
+fn transactions_per_second(printed: &str) -> Result<f64> {
+    let rate = printed.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+    rate.ok_or_else(|| format!("unexpected output of pgbench: {printed:?}"))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ select
     select relation.relname::text
     from pg_class as relation
     where relation.relnamespace = namespace.oid
-      and relation.relkind in ('r', 'v', 'i')
+      and relation.relkind in ('r', 'v', 'i', 'S')
       and not exists (
         select
         from pg_catalog.pg_index as index

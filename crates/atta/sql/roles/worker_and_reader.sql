@@ -1,6 +1,7 @@
 -- == the worker role: writes everything that a worker writes, and owns no table; and the reader role
 grant select on all tables in schema {schema} to {worker}, {reader};
 grant usage on all sequences in schema {schema} to {worker};
+grant select, update on sequence {schema}._atta_scan_level, {schema}._atta_scan_time, {schema}._atta_scan_id to {worker};
 grant execute on all functions in schema {schema} to {worker};
 
 -- The tables have row level security without a policy, which hides all rows from everybody but their owner. An existing

@@ -17,20 +17,29 @@ const OLDEST_SERVER: i32 = 120_000;
 /// The programs that may use a schema before the last breaking revision. They refuse it after that.
 const STOPS_WORKING: &str = "graphile-worker 0.16 and older stop working with it: their workers shut down, and their libraries can't add jobs";
 
-/// One of our own revisions. Its statements may be repeated, which repairs a schema that lost some of its tables.
+/// One of our own revisions. Its statements may be repeated, which repairs a schema that lost some of its tables or sequences.
 struct AttaRevision {
     id: i32,
     title: &'static str,
-    tables: &'static [&'static str],
+    /// Tables and sequences.
+    relations: &'static [&'static str],
     template: &'static str,
 }
 
-const ATTA_REVISIONS: [AttaRevision; 1] = [AttaRevision {
-    id: 1,
-    title: "our own objects: workers",
-    tables: &["_atta_workers", "_atta_dead_workers", "_atta_crashes"],
-    template: include_str!("../../sql/migrations/atta_000001.sql"),
-}];
+const ATTA_REVISIONS: [AttaRevision; 2] = [
+    AttaRevision {
+        id: 1,
+        title: "our own objects: workers",
+        relations: &["_atta_workers", "_atta_dead_workers", "_atta_crashes"],
+        template: include_str!("../../sql/migrations/atta_000001.sql"),
+    },
+    AttaRevision {
+        id: 2,
+        title: "our own objects: the position of a fleet",
+        relations: &["_atta_scan_level", "_atta_scan_time", "_atta_scan_id"],
+        template: include_str!("../../sql/migrations/atta_000002.sql"),
+    },
+];
 
 /// The steps that a migration has to run, or has run. Displaying it gives the SQL, ready to be read or run by hand.
 #[derive(Clone, Debug)]
@@ -144,8 +153,8 @@ pub(super) const ATTA_REVISION: i32 = ATTA_REVISIONS.len() as i32;
 
 /// The relations that a schema must have, besides those that come with Graphile's revisions and stay.
 pub(super) fn relations() -> impl Iterator<Item = &'static str> {
-    let tables = ATTA_REVISIONS.iter().flat_map(|own| own.tables).copied();
-    std::iter::once("jobs").chain(tables).chain(INDEXES.iter().map(|index| index.name))
+    let own = ATTA_REVISIONS.iter().flat_map(|own| own.relations).copied();
+    std::iter::once("jobs").chain(own).chain(INDEXES.iter().map(|index| index.name))
 }
 
 /// The whole installation, for a supported server without the schema.
@@ -213,7 +222,7 @@ pub(super) fn plan(state: &State, schema: &Schema) -> Result<MigrationPlan> {
         ));
     }
     for own in &ATTA_REVISIONS {
-        if Some(own.id) > state.atta.newest || !own.tables.iter().all(|name| state.has(name)) {
+        if Some(own.id) > state.atta.newest || !own.relations.iter().all(|name| state.has(name)) {
             plan.steps.push(step(own.title, own.template));
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct State {
     pub(super) may_use_schema: bool,
     pub(super) may_create_in_schema: bool,
     pub(super) may_create_schema: bool,
-    /// Tables, views and valid indexes.
+    /// Tables, views, sequences and valid indexes.
     pub(super) relations: Vec<String>,
     /// Indexes whose build is still running, or was interrupted.
     pub(super) invalid_indexes: Vec<String>,

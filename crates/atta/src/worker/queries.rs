@@ -33,8 +33,8 @@ pub(super) use claim::{
 };
 pub(super) use fleet::{Unanswered, find_unanswered, read_fleet};
 pub(super) use hold::{
-    FoundLevels, complete_held, fail_held, find_levels, pick_flagged_jobs, pick_jobs, pick_level,
-    postpone_held, promote_held,
+    FoundLevels, complete_held, end_scan_turn, fail_held, find_levels, pick_flagged_jobs, pick_jobs,
+    pick_level, pick_level_in_turn, postpone_held, promote_held, take_scan_turn,
 };
 pub(super) use poll::{Polled, poll};
 pub(super) use release::{

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::flags::FlagReader;
-use super::fleet::Fleet;
+use super::fleet::{Fleet, ScanTurns};
 use super::hooks::HookBacklog;
 use super::pause::PausedTasks;
 use super::queries::{Connection, Texts};
@@ -75,6 +75,7 @@ pub(crate) struct Shared {
     pub(crate) stores_any_text: AtomicBool,
     /// The workers that have registered, as they were a few seconds ago.
     pub(crate) fleet: Mutex<Fleet>,
+    pub(crate) scan_turns: ScanTurns,
     /// Whether the next poll should check the schema, because a notification announced a migration.
     pub(crate) check_schema: AtomicBool,
     /// How many jobs were announced since the driver last read this number.

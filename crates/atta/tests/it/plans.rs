@@ -21,12 +21,18 @@ const LEVEL_TYPES: &str =
 const LEVEL: &str = "'w', 'noop', 0, null, 100, '{noop}', '2000-01-01', 1, null, null, true";
 
 /// A statement of the library, the types of its parameters, and values for them.
-const STATEMENTS: [(&str, &str, &str, &str); 24] = [
+const STATEMENTS: [(&str, &str, &str, &str); 25] = [
     (
         "pick_level",
         include_str!("../../sql/queries/pick_level.sql"),
         "text, smallint, timestamptz, bigint, timestamptz, bigint, timestamptz, bigint",
         "'noop', 0, null, 0, null, 1000, null, 9223372036854775807",
+    ),
+    (
+        "pick_level_in_turn",
+        include_str!("../../sql/queries/pick_level_in_turn.sql"),
+        "text, smallint, timestamptz, bigint, timestamptz, bigint, timestamptz, bigint",
+        "'noop', 0, '2000-01-01', 0, null, 1000, null, 9223372036854775807",
     ),
     ("pick_jobs", include_str!("../../sql/queries/pick_jobs.sql"), PICK_TYPES, PICK),
     (

@@ -14,7 +14,7 @@
 //! batch. So nothing is held while triggers or foreign keys could refuse a change (`jobs_have_triggers` of the poll), and
 //! nothing for a while after a refusal (`HeldClaims::on_refused`).
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join3};
@@ -25,8 +25,9 @@ use super::unreadable::fail_unreadable_jobs;
 use super::{Left, News, Shared, Times};
 use crate::db::lease::Lease;
 use crate::job::Place;
+use crate::worker::fleet;
 use crate::worker::planner::Event;
-use crate::worker::planner::scan::{Kind, Request, Seen};
+use crate::worker::planner::scan::{Kind, Position, Request, Seen};
 use crate::worker::queries::{self, Connection, Failures, FoundLevels, MANY, PickedRows};
 use crate::worker::release;
 use crate::worker::run::{Finished, Outcome};
@@ -154,6 +155,9 @@ async fn pick(
 async fn query(connection: Connection<'_>, request: &Request) -> Result<(PickedRows, Seen)> {
     let find = queries::find_levels(connection, &request.gaps).await?;
     match (request.kind, request.levels.len()) {
+        (Kind::Plain, 1) if takes_turns(connection.shared, request) => {
+            send_in_turn(connection, request, find).await
+        }
         (Kind::Plain, 1) => {
             let pick = queries::pick_level(connection, request).await?;
             send(connection, request, find, pick).await
@@ -168,6 +172,44 @@ async fn query(connection: Connection<'_>, request: &Request) -> Result<(PickedR
             send(connection, request, find, pick).await
         }
     }
+}
+
+/// Whether workers of a fleet that drain the same level take turns, and begin where the last of them has ended. Picks from
+/// the start find what they pass by, as always.
+fn takes_turns(shared: &Shared, request: &Request) -> bool {
+    let Some(level) = request.levels.first() else { return false };
+    let is_possible = shared.is_own_session && shared.use_prepared && level.after != Position::START;
+    is_possible && shared.scan_turns.are_taken(Instant::now()) && {
+        let fleet = shared.fleet.lock().unwrap_or_else(PoisonError::into_inner);
+        fleet.has_others(&level.key.task_identifier)
+    }
+}
+
+/// The same as [`send`] for a pick in turn. If the turn does not come soon, or if its statements fail, this worker picks
+/// without turns for a while.
+async fn send_in_turn(
+    connection: Connection<'_>,
+    request: &Request,
+    find: impl Future<Output = Result<FoundLevels>>,
+) -> Result<(PickedRows, Seen)> {
+    let turns = &connection.shared.scan_turns;
+    let take = queries::take_scan_turn(connection, fleet::LONGEST_TURN).await?;
+    let pick = queries::pick_level_in_turn(connection, request).await?;
+    let end = queries::end_scan_turn(connection).await?;
+    // The future of the pick is polled before that of its end, so the statements are sent in this order.
+    let pick = async {
+        let (taken, rows, ended) = join3(take, pick, end).await;
+        if !taken? {
+            turns.pause(Instant::now(), fleet::WITHOUT_TURN);
+        }
+        ended?;
+        rows
+    };
+    let sent = send(connection, request, find, pick).await;
+    if sent.is_err() {
+        turns.pause(Instant::now(), fleet::AFTER_ERROR);
+    }
+    sent
 }
 
 /// One round trip: all statements are sent before the first is answered, in this order.

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::super::backoff::Backoff;
 use super::super::flags::FlagReader;
+use super::super::fleet::ScanTurns;
 use super::super::hooks::HookBacklog;
 use super::super::plan::Plan;
 use super::super::planner::DURABLE_LANES;
@@ -142,6 +143,7 @@ impl WorkerOptions {
             has_triggers: AtomicBool::new(true),
             stores_any_text: AtomicBool::new(false),
             fleet: Mutex::default(),
+            scan_turns: ScanTurns::default(),
             check_schema: AtomicBool::new(false),
             announced: AtomicUsize::new(0),
             continuity: Continuity::new(self.recovery_threshold, Instant::now()),

@@ -29,8 +29,10 @@ use std::time::{Duration, Instant};
 use crate::Job;
 use crate::job::Order;
 use level::{Level, Reach};
-pub(crate) use request::{EVERYTHING, Gap, Kind, LevelKey, LevelRequest, NOTHING, Request, Seen, before};
-use request::{Position, share};
+use request::share;
+pub(crate) use request::{
+    EVERYTHING, Gap, Kind, LevelKey, LevelRequest, NOTHING, Position, Request, Seen, before,
+};
 use start::StartPace;
 
 /// More levels than this are not remembered: those that brought nothing for the longest time are forgotten. If they have

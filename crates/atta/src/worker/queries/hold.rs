@@ -1,6 +1,7 @@
 //! Statements of held claims: the search for levels, the picks, and the outcomes.
 
 use std::future::Future;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use tokio_postgres::Row;
@@ -68,6 +69,25 @@ pub(crate) async fn pick_level<'a>(
     connection: Connection<'a>,
     request: &'a Request,
 ) -> Result<impl Future<Output = Result<PickedRows>> + use<'a>> {
+    let text = include_str!("../../../sql/queries/pick_level.sql");
+    pick_one_level(connection, request, text).await
+}
+
+/// Prepares the same pick, from where the last pick of the fleet has ended. The future sends it, during the turn of this
+/// worker.
+pub(crate) async fn pick_level_in_turn<'a>(
+    connection: Connection<'a>,
+    request: &'a Request,
+) -> Result<impl Future<Output = Result<PickedRows>> + use<'a>> {
+    let text = include_str!("../../../sql/queries/pick_level_in_turn.sql");
+    pick_one_level(connection, request, text).await
+}
+
+async fn pick_one_level<'a>(
+    connection: Connection<'a>,
+    request: &'a Request,
+    text: &'static str,
+) -> Result<impl Future<Output = Result<PickedRows>> + use<'a>> {
     const TYPES: &[Type] = &[
         Type::TEXT,
         Type::INT2,
@@ -78,7 +98,6 @@ pub(crate) async fn pick_level<'a>(
         Type::TIMESTAMPTZ,
         Type::INT8,
     ];
-    let text = include_str!("../../../sql/queries/pick_level.sql");
     let statement = connection.prepare(CLAIMING, text, TYPES).await?;
     Ok(async move {
         let Some(level) = request.levels.first() else { return Ok(PickedRows::default()) };
@@ -94,6 +113,30 @@ pub(crate) async fn pick_level<'a>(
             .await?;
         Ok(PickedRows(rows))
     })
+}
+
+/// Prepares the wait for the turn of this worker to pick. The future returns whether the turn came within this time.
+pub(crate) async fn take_scan_turn(
+    connection: Connection<'_>,
+    most: Duration,
+) -> Result<impl Future<Output = Result<bool>> + use<'_>> {
+    let text = include_str!("../../../sql/queries/take_scan_turn.sql");
+    let statement = connection.prepare(CLAIMING, text, &[Type::INT4]).await?;
+    Ok(async move {
+        let milliseconds = i32::try_from(most.as_millis()).unwrap_or(i32::MAX);
+        let rows = statement.query(&[&milliseconds]).await?;
+        let row = rows.first().ok_or_else(|| super::unexpected(CLAIMING))?;
+        row.try_get("is_taken").map_err(|error| Error::database(CLAIMING, error))
+    })
+}
+
+/// Prepares the end of the turn, if it came. The future sends it.
+pub(crate) async fn end_scan_turn(
+    connection: Connection<'_>,
+) -> Result<impl Future<Output = Result<()>> + use<'_>> {
+    let text = include_str!("../../../sql/queries/end_scan_turn.sql");
+    let statement = connection.prepare(CLAIMING, text, &[]).await?;
+    Ok(async move { statement.query(&[]).await.map(|_| ()) })
 }
 
 /// Prepares a pick of jobs without flags of several levels. The future sends it, unless there are no levels.
