@@ -9,6 +9,7 @@ use super::super::claim::{Claimable, Claimed, Left, Refusal};
 use super::super::run::{Claim, Failure, Finished, Outcome};
 use super::batches::{Batch, Known};
 use super::due::Found;
+use super::held::Promotion;
 use super::pauses::Why;
 use super::refused::News;
 use super::rules::Mode;
@@ -250,7 +251,7 @@ impl Planner {
             let own: HashSet<i64> = own.map(|job| job.id).collect();
             left.locked_at.retain(|id, _| own.contains(id));
         }
-        self.on_left(now, lane, left, false);
+        self.on_left(now, lane, left, Promotion::UnderWay);
         self.held.scan.on_delivered(lane);
         if let Some(order) = self.held.scan.end_letting_go(now, lane) {
             // The jobs that are free now are claimed durably from now on.
@@ -277,12 +278,12 @@ impl Planner {
         self.lanes -= 1;
         self.held.end_promoting(lane);
         self.durable.note_taken_over(now, left.locked_at.keys().copied());
-        self.on_left(now, lane, left, true);
+        self.on_left(now, lane, left, Promotion::Blocked);
     }
 
-    /// A batch is committed, or some of it is left to be claimed again. Until nothing is left, the batch is known. If
-    /// `was_promoted`, the database did not let the rest be claimed.
-    fn on_left(&mut self, now: Instant, lane: u64, left: Left, was_promoted: bool) {
+    /// A batch is committed, or some of its jobs are left to be claimed again: `promotion` is then the state of that. The
+    /// batch is forgotten when no job is left.
+    fn on_left(&mut self, now: Instant, lane: u64, left: Left, promotion: Promotion) {
         for finished in left.finished {
             let locked_at = left.locked_at.get(&finished.job.id).copied();
             self.release(now, finished, locked_at, left.is_unknown);
@@ -298,7 +299,7 @@ impl Planner {
             let ended = self.held.batches.settle_some(lane, |id| left.locked_at.contains_key(&id));
             self.jobs.note_times(left.locked_at);
             ended.into_iter().for_each(|finished| self.on_durable_finished(now, finished));
-            self.held.begin_promoting(lane, was_promoted);
+            self.held.begin_promoting(lane, promotion);
             self.lanes += 1;
             if let Some(refusal) = unsettled.refusal.take() {
                 self.on_refused(now, refusal);

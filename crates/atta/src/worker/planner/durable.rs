@@ -1,5 +1,6 @@
 //! Pacing of durable claims: whether there may be jobs, what is known to be claimed, and when the next claim may be sent.
 
+mod asking;
 mod flagged;
 mod freed;
 mod known;
@@ -15,6 +16,7 @@ use super::rules::{Mode, Rules};
 use super::scan::{EVERYTHING, NOTHING};
 use crate::Job;
 use crate::job::Order;
+use asking::Asking;
 use flagged::FlaggedPace;
 use freed::{Ask, Freed};
 use known::Known;
@@ -29,13 +31,9 @@ const LONGEST_REST: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct DurableClaims {
-    /// There may be due jobs. A hint sets it. A claim that brought less than it asked for leaves it unset, unless a hint
-    /// came in since it was sent. So no wake-up is lost between "found nothing" and "go to sleep".
-    more: bool,
-    /// Jobs may have come in that are more urgent than those that wait.
-    is_hinted: bool,
+    asking: Asking,
     /// The last claim brought all that it asked for, so that another can be sent beside the next one.
-    is_rich: bool,
+    was_full: bool,
     pub(super) pauses: Pauses,
     errors: Backoff,
     /// How many hints end the pause after a claim that brought few jobs.
@@ -52,9 +50,8 @@ pub(super) struct DurableClaims {
 impl DurableClaims {
     pub(super) fn new() -> DurableClaims {
         DurableClaims {
-            more: true,
-            is_hinted: false,
-            is_rich: false,
+            asking: Asking::LessUrgent,
+            was_full: false,
             pauses: Pauses::default(),
             errors: Backoff::default(),
             hints_to_cut: 0,
@@ -90,26 +87,27 @@ impl DurableClaims {
 
     /// Whether there may be due jobs, or jobs that are more urgent than those that wait.
     pub(super) fn asks(&self) -> bool {
-        self.more || self.is_hinted
+        self.asking != Asking::Nothing
     }
 
+    /// Whether there may be jobs that are more urgent than those that wait.
     pub(super) fn is_hinted(&self) -> bool {
-        self.is_hinted
+        self.asking.has_more_urgent()
     }
 
     /// Whether there may be due jobs.
     pub(super) fn has_more(&self) -> bool {
-        self.more || self.freed.has_any()
+        self.asking.has_less_urgent() || self.freed.has_any()
     }
 
     /// There may be due jobs, no more urgent than before.
     pub(super) fn ask(&mut self) {
-        self.more = true;
+        self.asking.ask_less_urgent();
     }
 
     /// There may be due jobs of any urgency.
     pub(super) fn hint(&mut self) {
-        (self.more, self.is_hinted) = (true, true);
+        self.asking.ask_any();
     }
 
     /// Only jobs that are more urgent than this are known to be claimed.
@@ -126,14 +124,16 @@ impl DurableClaims {
     }
 
     fn on_forgotten(&mut self) {
-        self.is_hinted = true;
+        self.asking.ask_more_urgent();
         self.level.forget_position();
     }
 
     /// A pick was answered after jobs were announced, and found all of them, or not. In the latter case everything that may
     /// have been added is asked for.
     pub(super) fn settle_announced(&mut self, found_all: bool) {
-        self.more |= self.known.settle_announced(found_all);
+        if self.known.settle_announced(found_all) {
+            self.ask();
+        }
     }
 
     /// A hint came in. With a local queue, enough of them end its pause.
@@ -154,9 +154,9 @@ impl DurableClaims {
 
     /// Decides whether the jobs that releases made due are asked for. `runs_ahead`: jobs are claimed ahead.
     pub(super) fn ask_for_freed(&mut self, now: Instant, runs_ahead: bool) {
-        match self.freed.ask(now, self.is_rich || !runs_ahead) {
-            Ask::All => self.more = true,
-            Ask::MoreUrgent => self.is_hinted = true,
+        match self.freed.ask(now, self.was_full || !runs_ahead) {
+            Ask::All => self.ask(),
+            Ask::MoreUrgent => self.asking.ask_more_urgent(),
             Ask::Nothing => {}
         }
     }
@@ -186,10 +186,10 @@ impl DurableClaims {
     }
 
     pub(super) fn on_sent(&mut self, wanted: &Claimable) {
-        self.level.on_sent(wanted, self.is_hinted);
-        self.is_hinted = false;
-        if wanted.before == EVERYTHING {
-            self.more = self.is_rich;
+        self.level.on_sent(wanted, self.is_hinted());
+        match wanted.before == EVERYTHING {
+            true => self.asking.on_sent(self.was_full),
+            false => self.asking.on_sent_more_urgent(),
         }
         self.under_way.on_sent(wanted);
     }
@@ -220,7 +220,7 @@ impl DurableClaims {
     /// A claim failed.
     pub(super) fn on_error(&mut self, now: Instant) {
         self.pauses.begin(Why::Errors, now + self.errors.next());
-        self.more = true;
+        self.ask();
         self.level.forget();
     }
 
@@ -241,22 +241,24 @@ impl DurableClaims {
         let is_full = count == wanted.count || !claimed.refused.is_empty();
         let has_room = claimed.without_room.is_empty();
         if wanted.before == EVERYTHING && !wanted.is_of_seen() {
-            self.is_rich = is_full && has_room;
+            self.was_full = is_full && has_room;
         }
         let level = claimed.level.clone().filter(|_| has_room);
         self.level.on_claimed(now, wanted, level, claimed.took, is_current);
         let last = claimed.jobs.last().map_or(NOTHING, Job::order);
         let mut is_all = false;
         let known_to = if is_full {
-            self.more = true;
-            self.is_hinted |= wanted.before < EVERYTHING;
+            match wanted.before == EVERYTHING {
+                true => self.ask(),
+                false => self.hint(),
+            }
             // Of two claims at a time, the later one may answer first. The jobs of the other are in the list soon enough.
             if lanes > 1 { self.known.to().max(last) } else { last }
         } else if wanted.before < EVERYTHING {
             self.known.to().max(wanted.before)
         } else if wanted.is_of_seen() {
             // Others have claimed some of them.
-            self.more = true;
+            self.ask();
             self.known.to().max(last)
         } else if wanted.level.is_some() {
             // There may be jobs before the position, or jobs of other levels.
@@ -317,12 +319,14 @@ impl DurableClaims {
     }
 
     pub(super) fn on_timer(&mut self, now: Instant) {
-        self.more |= self.flagged.take_due(now);
+        if self.flagged.take_due(now) {
+            self.ask();
+        }
     }
 
     pub(super) fn next_timer(&self, now: Instant) -> Option<Instant> {
         let times = [
-            self.pauses.until(now).filter(|_| self.more),
+            self.pauses.until(now).filter(|_| self.asking.has_less_urgent()),
             self.freed.next_timer(now),
             self.flagged.next_timer(now),
         ];

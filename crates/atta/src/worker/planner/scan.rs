@@ -18,6 +18,7 @@
 mod freed;
 mod gaps;
 mod level;
+mod pick;
 mod request;
 mod start;
 
@@ -28,7 +29,9 @@ use std::time::{Duration, Instant};
 
 use crate::Job;
 use crate::job::Order;
+use gaps::Gaps;
 use level::{Level, Reach};
+use pick::Pick;
 pub(crate) use request::{EVERYTHING, Gap, Kind, LevelKey, LevelRequest, NOTHING, Request, Seen, before};
 use request::{Position, share};
 use start::StartPace;
@@ -42,20 +45,13 @@ const MOST_LEVELS: usize = 256;
 pub(crate) struct Scan {
     tasks: Vec<Arc<str>>,
     levels: BTreeMap<LevelKey, Level>,
-    has_gaps: bool,
+    gaps: Gaps,
+    pick: Pick,
     /// A hint came in since the last pick was sent.
     is_hinted: bool,
-    /// Gaps are searched only if the jobs that were announced are not all found without.
-    awaits_announced: bool,
-    /// What the last search did not reach. A search goes on from there, so that it ends, however many levels there are.
-    rest_gaps: Vec<Gap>,
     /// Nothing was forgotten since all gaps were last searched.
     is_known: bool,
-    /// A pick is on its way and has not been answered: the next begins where it ends.
-    is_scanning: bool,
-    /// Something was forgotten while it was on its way.
-    is_stale: bool,
-    /// Jobs that became free while it was on its way, and that it may have passed by as locked.
+    /// Jobs that became free while a pick was under way. It may have skipped them because they were locked.
     freed_meanwhile: Vec<Arc<Job>>,
     /// Picks that were answered and whose jobs are still being read: the most urgent job of each batch.
     undelivered: Vec<(u64, Order, Instant)>,
@@ -78,13 +74,10 @@ impl Scan {
         Scan {
             tasks: Vec::new(),
             levels: BTreeMap::new(),
-            has_gaps: true,
+            gaps: Gaps::new(),
+            pick: Pick::default(),
             is_hinted: false,
-            awaits_announced: false,
-            rest_gaps: Vec::new(),
             is_known: false,
-            is_scanning: false,
-            is_stale: false,
             freed_meanwhile: Vec::new(),
             undelivered: Vec::new(),
             letting_go: Vec::new(),
@@ -102,7 +95,7 @@ impl Scan {
             return;
         }
         self.tasks = tasks.to_vec();
-        self.rest_gaps.clear();
+        self.gaps.forget_rest();
         self.levels.retain(|key, _| tasks.contains(&key.task_identifier));
         self.forget();
     }
@@ -114,7 +107,7 @@ impl Scan {
 
     /// Whether a pick is under way that has not been answered.
     pub(crate) fn is_scanning(&self) -> bool {
-        self.is_scanning
+        self.pick.is_under_way()
     }
 
     /// What the last picks were limited to.
@@ -124,7 +117,11 @@ impl Scan {
 
     /// Due jobs may have come in anywhere.
     pub(crate) fn hint(&mut self) {
-        (self.has_gaps, self.awaits_announced) = (!self.tasks.is_empty(), false);
+        self.gaps.hint(!self.tasks.is_empty());
+        self.hint_levels();
+    }
+
+    fn hint_levels(&mut self) {
         self.is_hinted = true;
         self.levels.values_mut().for_each(|level| level.is_wanted = true);
         self.starts.iter_mut().for_each(StartPace::hint);
@@ -133,30 +130,27 @@ impl Scan {
     /// This many jobs were announced. They are likely to be of known levels, so those are asked for first;
     /// [`Scan::settle_announced`] says whether all were found.
     pub(crate) fn hint_announced(&mut self, is_idle: bool) {
-        let had_gaps = self.has_gaps || self.levels.is_empty();
-        match is_idle {
-            true => self.forget(),
-            false => self.hint(),
+        self.gaps.on_announced(!self.levels.is_empty());
+        self.hint_levels();
+        if is_idle {
+            self.forget_known();
         }
-        (self.has_gaps, self.awaits_announced) = (had_gaps, !had_gaps);
     }
 
     /// Whether a pick found all jobs that were announced. If not, there may be levels that nobody knows.
     pub(crate) fn settle_announced(&mut self, found_all: bool) {
-        if !std::mem::take(&mut self.awaits_announced) {
-            return;
-        }
-        match found_all {
-            true => self.is_known = true,
-            false => self.has_gaps = true,
-        }
+        self.is_known |= self.gaps.settle_announced(found_all) && found_all;
     }
 
     /// Nothing is known until the next answer: a hint came in that no pick can follow now.
     pub(crate) fn forget(&mut self) {
         self.hint();
+        self.forget_known();
+    }
+
+    fn forget_known(&mut self) {
         self.is_known = self.tasks.is_empty();
-        self.is_stale = self.is_scanning;
+        self.pick.on_forgotten();
     }
 
     /// Nothing is known until the next answer, if a hint came in since the last pick was sent.
@@ -173,9 +167,7 @@ impl Scan {
 
     /// The same without what is owed from the start, which may be due much later.
     pub(crate) fn is_asking(&self) -> bool {
-        self.has_gaps
-            || self.awaits_announced
-            || !self.rest_gaps.is_empty()
+        self.gaps.is_asked()
             || self.limited_to() < EVERYTHING
             || !self.letting_go.is_empty()
             || self.levels.values().any(Level::is_asked)
@@ -189,8 +181,8 @@ impl Scan {
     /// Whether a pick of jobs that are more urgent than `before` can be sent now, and has something to ask for.
     pub(crate) fn may_send(&self, now: Instant, before: Order) -> bool {
         let wants_levels = |(key, level): (&LevelKey, &Level)| level.is_asked() && key.priority <= before.0;
-        let is_due = self.has_gaps || !self.rest_gaps.is_empty() || self.levels.iter().any(wants_levels);
-        !self.is_scanning && (is_due || self.start_kind(now).is_some())
+        let is_due = self.gaps.is_search_due() || self.levels.iter().any(wants_levels);
+        !self.is_scanning() && (is_due || self.start_kind(now).is_some())
     }
 
     /// Asks for what lies behind the limits of the last picks.
@@ -236,11 +228,7 @@ impl Scan {
     pub(crate) fn send(&mut self, now: Instant, count: usize, before: Order) -> Request {
         let kind = self.urgent_kind(before).or_else(|| self.start_kind(now)).unwrap_or(Kind::Plain);
         let from_start = self.may_start(kind, now);
-        let rest = std::mem::take(&mut self.rest_gaps);
-        let gaps = match std::mem::take(&mut self.has_gaps) {
-            true => gaps::between(&self.tasks, self.levels.keys()),
-            false => rest,
-        };
+        let gaps = self.gaps.take(&self.tasks, self.levels.keys());
         // What the last pick of this kind did not read because of its limit, if this one goes further.
         let limit = self.limited_to[kind as usize];
         let was_limited = |key: &LevelKey| limit < before && key.priority >= limit.0;
@@ -255,7 +243,8 @@ impl Scan {
             uses_position |= after != Position::START;
             levels.push(LevelRequest { key: key.clone(), after, limit: count });
         }
-        (self.is_scanning, self.is_hinted) = (true, false);
+        self.pick.on_sent();
+        self.is_hinted = false;
         self.starts[kind as usize].on_sent(from_start, uses_position);
         let count = share(&mut levels, count);
         Request { kind, levels, gaps, count, before, from_start }
@@ -264,7 +253,6 @@ impl Scan {
     /// A pick was answered; its jobs are still to be decoded.
     pub(crate) fn on_seen(&mut self, now: Instant, batch: u64, request: &Request, seen: Seen) {
         self.undelivered.extend(seen.first.map(|first| (batch, first, now)));
-        self.is_scanning = false;
         let total: usize = seen.levels.iter().map(|(count, _)| count).sum();
         self.is_full = total >= request.count;
         self.limited_to[request.kind as usize] = request.before;
@@ -281,9 +269,9 @@ impl Scan {
         if request.from_start {
             self.starts[request.kind as usize].on_back(now, seen.took);
         }
-        self.is_known |= !request.gaps.is_empty() && !self.is_stale;
-        self.is_stale = false;
-        self.rest_gaps.extend(gaps::rest_of(&request.gaps, &seen.found));
+        let is_up_to_date = self.pick.on_answered();
+        self.is_known |= is_up_to_date && !request.gaps.is_empty();
+        self.gaps.on_searched(&request.gaps, &seen.found);
         self.add_levels(seen.found, now);
         let freed = std::mem::take(&mut self.freed_meanwhile);
         self.rewind(now, &freed);
@@ -296,7 +284,7 @@ impl Scan {
 
     /// A pick failed, and nothing is known of what it has seen.
     pub(crate) fn on_error(&mut self) {
-        (self.is_scanning, self.is_stale) = (false, false);
+        self.pick.on_answered();
         self.limited_to = [EVERYTHING; 2];
         self.freed_meanwhile.clear();
         self.levels.values_mut().for_each(Level::forget);

@@ -30,7 +30,7 @@ impl Scan {
     /// These jobs are free now. A pick that is on its way may have passed them by as locked.
     pub(crate) fn on_freed(&mut self, now: Instant, mut jobs: Vec<Arc<Job>>) {
         jobs.retain(|job| job.job_queue_id.is_none());
-        if self.is_scanning {
+        if self.is_scanning() {
             self.freed_meanwhile.extend(jobs);
         } else {
             self.rewind(now, &jobs);
