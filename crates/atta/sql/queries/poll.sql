@@ -29,11 +29,7 @@ with recursive task as materialized (
   from task
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is null
-      and job.flags is null
+    {plain_jobs}
       and job.task_id = task.id
     order by job.priority, job.run_at
     limit 1
@@ -43,11 +39,7 @@ with recursive task as materialized (
   from plain
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is null
-      and job.flags is null
+    {plain_jobs}
       and job.task_id = plain.task_id
       and job.priority > plain.priority
     order by job.priority, job.run_at
@@ -58,11 +50,7 @@ with recursive task as materialized (
   from task
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is null
-      and job.flags is not null
+    {flagged_jobs}
       and job.task_id = task.id
     order by job.priority, job.run_at
     limit 1
@@ -72,11 +60,7 @@ with recursive task as materialized (
   from flagged
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is null
-      and job.flags is not null
+    {flagged_jobs}
       and job.task_id = flagged.task_id
       and job.priority > flagged.priority
     order by job.priority, job.run_at
@@ -87,10 +71,7 @@ with recursive task as materialized (
   from task
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is not null
+    {queued_jobs}
       and job.task_id = task.id
     order by job.priority, job.run_at
     limit 1
@@ -100,10 +81,7 @@ with recursive task as materialized (
   from queued
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is not null
+    {queued_jobs}
       and job.task_id = queued.task_id
       and job.priority > queued.priority
     order by job.priority, job.run_at
@@ -141,11 +119,7 @@ with recursive task as materialized (
   ) as plain
   cross join lateral (
     select job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is null
-      and job.flags is null
+    {plain_jobs}
       and job.task_id = plain.task_id
       and job.priority = plain.priority
       and job.run_at >= plain.run_at
@@ -164,11 +138,7 @@ with recursive task as materialized (
     select job.run_at
     from (
       select job.run_at, job.flags, pg_catalog.row_number() over (order by job.run_at rows unbounded preceding) as place
-      from {schema}._private_jobs as job
-      where job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is not null
+      {flagged_jobs}
         and job.task_id = flagged.task_id
         and job.priority = flagged.priority
         and job.run_at >= flagged.run_at
@@ -191,10 +161,7 @@ with recursive task as materialized (
     select job.run_at
     from (
       select job.run_at, job.flags, job.job_queue_id, pg_catalog.row_number() over (order by job.run_at rows unbounded preceding) as place
-      from {schema}._private_jobs as job
-      where job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is not null
+      {queued_jobs}
         and job.task_id = queued.task_id
         and job.priority = queued.priority
         and job.run_at >= queued.run_at

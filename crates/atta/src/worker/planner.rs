@@ -231,34 +231,6 @@ impl Planner {
         times.into_iter().flatten().fold(self.jobs.next_timer(), Instant::min)
     }
 
-    /// Whether the run has ended. A run until no job is left asks once more after it has found jobs: a job may have been
-    /// passed by because a batch was just about to free it, or because its task became a slow one meanwhile.
-    pub(crate) fn is_done(&mut self, now: Instant) -> bool {
-        self.give_up_refused_release();
-        let is_done = self.has_nothing_left();
-        let has_asked = self.rules.mode == Mode::UntilShutdown
-            || self.shutdown.has_begun()
-            || self.error.is_some()
-            || !self.has_found;
-        if is_done && !has_asked {
-            self.has_found = false;
-            self.durable.pauses.end_all_but_errors();
-            self.wake_up(now);
-            self.plan(now);
-            return false;
-        }
-        is_done
-    }
-
-    /// How the run ended, and whether nothing is left that others have to recover.
-    pub(crate) fn end(mut self, now: Instant) -> (crate::Result<()>, bool) {
-        let is_clear = self.lost.knows_all(now) && !self.shutdown.has_left();
-        if self.rules.mode == Mode::UntilEmpty && !self.refused.is_empty() {
-            self.error = self.error.or_else(|| self.refused.take_error());
-        }
-        (self.error.map_or(Ok(()), Err), is_clear)
-    }
-
     pub(crate) fn has_shutdown_begun(&self) -> bool {
         self.shutdown.has_begun()
     }
@@ -273,16 +245,6 @@ impl Planner {
         self.jobs.ids().any(|known| known == id)
             || self.unreleased.ids().any(|known| known == id)
             || self.held.batches.settling_ids().any(|known| known == id)
-    }
-
-    fn has_nothing_left(&self) -> bool {
-        let is_clear = !self.lost.holds_up_claims() || self.error.is_some() || self.shutdown.has_left();
-        let is_idle = self.jobs.is_empty() && self.unreleased.is_empty() && self.lanes == 0 && is_clear;
-        is_idle
-            && match self.rules.mode {
-                Mode::UntilShutdown => self.shutdown.has_begun(),
-                Mode::UntilEmpty => self.shutdown.has_begun() || !self.has_more() || self.error.is_some(),
-            }
     }
 
     /// Whether there may be due jobs.

@@ -2,8 +2,11 @@
 
 use chrono::DateTime;
 
+use super::super::super::claim::Claimed;
 use super::super::super::plan::{LocalQueueConfig, RefetchDelay};
+use super::super::scan::NOTHING;
 use super::*;
+use crate::Job;
 
 const MS: Duration = Duration::from_millis(1);
 

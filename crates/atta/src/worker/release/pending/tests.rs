@@ -1,6 +1,7 @@
-use std::sync::Arc;
+use chrono::DateTime;
 
-use super::super::super::run::{Claim, Failure};
+use super::super::super::run::{Claim, Failure, Finished, Outcome};
+use super::entry::FIRST;
 use super::*;
 use crate::job::Place;
 use crate::{Job, Retry};
