@@ -32,7 +32,7 @@ use promote::Unsettled;
 pub(crate) const LANES: usize = DURABLE_LANES + HOLDING_LANES + SLOW_LANES;
 
 /// The channel on which a claim reports events before it ends.
-pub(crate) type News = mpsc::Sender<(Event, Option<oneshot::Sender<Settlement>>)>;
+pub(crate) type LaneEvents = mpsc::Sender<(Event, Option<oneshot::Sender<Settlement>>)>;
 
 /// When durable claims of jobs were made, by job id. The time distinguishes a claim from others of the same job.
 pub(crate) type Times = HashMap<i64, DateTime<Utc>>;

@@ -21,8 +21,8 @@ use crate::{Error, Result};
 /// How many wake-ups may wait for the driver. More would carry no more information.
 const WAKES_AHEAD: usize = 16;
 
-/// How long an ending worker waits for its own tasks, and how long a worker that never started tries to deregister.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long a worker that could not start tries to deregister.
+const TO_DEREGISTER: Duration = Duration::from_secs(2);
 
 /// One run, on the worker's own thread.
 pub(super) struct Run {
@@ -42,40 +42,40 @@ impl Run {
             // No job has been claimed yet.
             () = shared.stop.cancelled() => {
                 // The worker may be registered. If the database does not answer, do not wait longer for it.
-                let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
+                let _ = tokio::time::timeout(TO_DEREGISTER, heartbeats.deregister()).await;
                 return Ok(());
             }
         }
         report_start(shared, &self.plan);
 
         let (wake_sender, wakes) = mpsc::channel(WAKES_AHEAD);
-        let look = Arc::new(Notify::new());
-        let mut company = JoinSet::new();
+        let poll_request = Arc::new(Notify::new());
+        let mut background = JoinSet::new();
         // Heartbeats and polls continue until the last job is released, so the shutdown does not stop them.
         let is_released = CancellationToken::new();
         let heartbeats = AbortOnDropHandle::new(tokio::spawn(heartbeats.run(is_released.clone())));
         hooks::call_start(shared).await;
-        let poll = wake::poll(shared.clone(), wake_sender.clone(), look.clone());
+        let poll = wake::poll(shared.clone(), wake_sender.clone(), poll_request.clone());
         let poll = AbortOnDropHandle::new(tokio::spawn(poll));
         if mode == Mode::UntilShutdown {
             if let Some(config) = &self.plan.listen {
-                let ears = listen::Ears { wakes: wake_sender.clone(), poll: look.clone() };
-                company.spawn(listen::listen(shared.clone(), config.clone(), ears));
+                let senders = listen::WakeSenders { wakes: wake_sender.clone(), poll: poll_request.clone() };
+                background.spawn(listen::listen(shared.clone(), config.clone(), senders));
             }
             if self.plan.listen_os_shutdown_signals {
                 // Signals are watched from here on, before the first job is claimed.
-                company.spawn(shutdown::watch_signals(shared.clone())?);
+                background.spawn(shutdown::watch_signals(shared.clone())?);
             }
-            self.plan.start_cron(shared, &mut company);
+            self.plan.start_cron(shared, &mut background);
         }
-        let driver = Driver::new(shared.clone(), &self.plan, mode, wakes, look, &self.app);
+        let driver = Driver::new(shared.clone(), &self.plan, mode, wakes, poll_request, &self.app);
         let (ended, is_clear) = driver.run().await;
 
         if mode == Mode::UntilShutdown {
             shared.stop.cancel();
             shared.ended.cancel();
         }
-        while company.join_next().await.is_some() {}
+        while background.join_next().await.is_some() {}
         poll.abort();
         // The result does not matter: aborted or panicked, the task has ended.
         let _ = poll.await;
@@ -118,7 +118,7 @@ impl Run {
         };
         let ready = tokio::try_join!(register, open_lanes);
         if ready.is_err() && may_be_registered {
-            let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
+            let _ = tokio::time::timeout(TO_DEREGISTER, heartbeats.deregister()).await;
         }
         ready.map(drop)
     }

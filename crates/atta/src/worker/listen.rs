@@ -1,7 +1,7 @@
 //! LISTEN: receives notifications of new jobs, and of migrations of the schema.
 //!
 //! The listener reconnects forever. After each connection it requests a claim and a check of the schema, since it may
-//! have missed notifications. Anybody can send notifications, so they are only hints: they cause queries, but the
+//! have missed notifications. Any session can send notifications, so they are only hints: they cause queries, but the
 //! worker does not trust their content.
 //!
 //! Channels belong to the database, not to a schema. Our functions name their schema in the payload, so notifications
@@ -30,20 +30,20 @@ const TOGETHER: Duration = Duration::from_millis(200);
 
 /// Where the listener reports what it received.
 #[derive(Clone)]
-pub(super) struct Ears {
+pub(super) struct WakeSenders {
     pub(super) wakes: mpsc::Sender<Wake>,
     /// Requests a poll.
     pub(super) poll: Arc<Notify>,
 }
 
 /// Keeps a LISTEN alive until the worker stops.
-pub(super) async fn listen(shared: Arc<Shared>, settings: ConnectionSettings, ears: Ears) {
+pub(super) async fn listen(shared: Arc<Shared>, settings: ConnectionSettings, senders: WakeSenders) {
     let mut backoff = Backoff::default();
     loop {
         let failures = backoff.tries();
         shared.events.send(|| WorkerEvent::ListenConnecting { failures });
         let lost = tokio::select! {
-            lost = listen_once(&shared, &settings, &ears, &mut backoff) => lost,
+            lost = listen_once(&shared, &settings, &senders, &mut backoff) => lost,
             () = shared.stop.cancelled() => return,
         };
         tracing::warn!(error = %lost, "the connection for LISTEN was lost; jobs are found by polling until it is restored");
@@ -59,7 +59,7 @@ pub(super) async fn listen(shared: Arc<Shared>, settings: ConnectionSettings, ea
 async fn listen_once(
     shared: &Shared,
     settings: &ConnectionSettings,
-    ears: &Ears,
+    senders: &WakeSenders,
     backoff: &mut Backoff,
 ) -> Error {
     let failed = |error| Error::database("listening for jobs", error);
@@ -79,23 +79,23 @@ async fn listen_once(
                 is_listening = true;
                 if backoff.tries() > 0 {
                     // The start has checked it. Since then, a notification may have been missed.
-                    check_schema(shared, ears);
+                    check_schema(shared, senders);
                 }
                 *backoff = Backoff::default();
                 shared.events.send(|| WorkerEvent::ListenStarted);
                 // Jobs that were added before this connection were not announced to it. The receiver lives as long as
                 // the worker.
-                let _ = ears.wakes.send(Wake::Hint).await;
+                let _ = senders.wakes.send(Wake::Hint).await;
                 continue;
             }
             message = poll_fn(|cx| connection.poll_message(cx)) => message,
             () = tokio::time::sleep(unnamed.pause(Instant::now())), if unnamed.count > 0 => {
-                announce(shared, unnamed.answer(Instant::now()), ears);
+                announce(shared, unnamed.answer(Instant::now()), senders);
                 continue;
             }
         };
         match message {
-            Some(Ok(AsyncMessage::Notification(notice))) => receive(shared, &notice, ears, &mut unnamed),
+            Some(Ok(AsyncMessage::Notification(notice))) => receive(shared, &notice, senders, &mut unnamed),
             Some(Ok(_)) => {}
             Some(Err(error)) => return failed(error),
             None => return Error::unavailable("listening for jobs: the server closed the connection"),
@@ -103,34 +103,34 @@ async fn listen_once(
     }
 }
 
-fn receive(shared: &Shared, notice: &Notification, ears: &Ears, unnamed: &mut Unnamed) {
+fn receive(shared: &Shared, notice: &Notification, senders: &WakeSenders, unnamed: &mut Unnamed) {
     match notice.channel() {
         "jobs:insert" => match announced_jobs(notice.payload(), shared.utils.schema().name()) {
-            Announced::Here(count) => announce(shared, count, ears),
+            Announced::Here(count) => announce(shared, count, senders),
             Announced::Somewhere(count) => {
                 let now = Instant::now();
                 unnamed.count = unnamed.count.saturating_add(count);
                 let is_likely_ours = !shared.functions_are_ours.load(Ordering::Relaxed);
                 if is_likely_ours || unnamed.pause(now).is_zero() {
-                    announce(shared, unnamed.answer(now), ears);
+                    announce(shared, unnamed.answer(now), senders);
                 }
             }
             Announced::Nothing => {}
         },
-        "worker:migrate" if may_break_us(notice.payload()) => check_schema(shared, ears),
+        "worker:migrate" if may_break_us(notice.payload()) => check_schema(shared, senders),
         _ => {}
     }
 }
 
-fn check_schema(shared: &Shared, ears: &Ears) {
+fn check_schema(shared: &Shared, senders: &WakeSenders) {
     shared.check_schema.store(true, Ordering::Relaxed);
-    ears.poll.notify_one();
+    senders.poll.notify_one();
 }
 
-fn announce(shared: &Shared, count: usize, ears: &Ears) {
+fn announce(shared: &Shared, count: usize, senders: &WakeSenders) {
     shared.announced.fetch_add(count, Ordering::Relaxed);
     // If the channel is full, the worker wakes up anyway.
-    let _ = ears.wakes.try_send(Wake::Announced);
+    let _ = senders.wakes.try_send(Wake::Announced);
 }
 
 /// Jobs that were announced without the name of their schema.

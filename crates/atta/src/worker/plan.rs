@@ -145,12 +145,12 @@ impl Default for Plan {
 }
 
 impl Plan {
-    pub(super) fn start_cron(&self, shared: &Arc<Shared>, company: &mut JoinSet<()>) {
+    pub(super) fn start_cron(&self, shared: &Arc<Shared>, background: &mut JoinSet<()>) {
         if !self.cron_may_grow && self.cron.list().is_empty() {
             return;
         }
         let events = shared.events.clone();
-        company.spawn(crate::cron::run_schedule(
+        background.spawn(crate::cron::run_schedule(
             shared.cron_pool.clone(),
             shared.utils.schema().clone(),
             self.cron.clone(),

@@ -67,7 +67,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// over.
 const TO_COME_FREE: Duration = Duration::from_secs(1);
 
-/// What other parts of the worker have found out, as it is now.
+/// Facts that other parts of the worker have found out, as of now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
     /// Whether the last poll allows held claims: the functions are ours, the table of jobs has no triggers, and the fleet is

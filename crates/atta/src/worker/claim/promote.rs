@@ -1,5 +1,5 @@
-//! Promotion after the connection of held jobs was lost, or after the database refused to commit their batch: jobs that
-//! nobody has changed since are claimed durably, and released as durable claims.
+//! Promotion after the connection of held jobs was lost, or after the database refused to commit their batch: jobs
+//! that were not changed since are claimed durably, and released as durable claims.
 //!
 //! This does not count as a lane. It may take long: until the database is reachable again, and until other transactions
 //! have unlocked the rows.

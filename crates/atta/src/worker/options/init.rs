@@ -121,7 +121,7 @@ impl WorkerOptions {
             worker_id,
             utils,
             texts: Texts::new(schema.clone()),
-            // A plan that is kept on a connection of somebody else's could be one for an empty table.
+            // On a connection that the worker shares with others, a plan may have been made while the table was empty.
             use_prepared: self.use_prepared.unwrap_or(is_direct && config.is_some()),
             is_own_session: is_direct && config.is_some(),
             task_identifiers: self.tasks.identifiers(),
@@ -171,7 +171,7 @@ impl WorkerOptions {
     }
 }
 
-/// How often a start that waits for the database says so.
+/// How often a start that waits for the database logs this.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(30);
 
 /// Whether to retry while the database does not answer.

@@ -48,7 +48,7 @@ pub(super) enum Kept {
     /// To its batch, of which it was the last job to end.
     AsLast,
     /// To no batch: it is claimed durably by now.
-    Nowhere(Finished),
+    Durable(Finished),
 }
 
 /// All batches of a worker: at most one per lane, so a list is searched quickly.
@@ -122,7 +122,7 @@ impl Batches {
                 settling.finished.push(finished);
                 Kept::InBatch
             }
-            _ => Kept::Nowhere(finished),
+            _ => Kept::Durable(finished),
         }
     }
 
@@ -182,7 +182,7 @@ impl Batches {
 /// Picked jobs that another batch of this worker has, and has lost.
 #[derive(Default)]
 pub(super) struct Known {
-    /// Nobody has claimed or changed them since.
+    /// They were neither claimed nor changed since.
     pub(super) untouched: Vec<i64>,
     /// An add by key has changed them, or another worker has run them. The other batch will find that out.
     pub(super) changed: Vec<Arc<Job>>,
@@ -240,14 +240,14 @@ mod tests {
         let (now, jobs) = (Instant::now(), [job(1), job(2), job(3)]);
         let mut batches = open(&jobs, now);
         assert!(matches!(batches.keep(1, completed(&jobs[0])), Kept::InBatch));
-        assert!(matches!(batches.keep(2, completed(&jobs[0])), Kept::Nowhere(_)), "another lane");
+        assert!(matches!(batches.keep(2, completed(&jobs[0])), Kept::Durable(_)), "another lane");
         let batch = batches.begin_settling(now, 1, &jobs[2..]).unwrap();
         assert_eq!((ended_ids(&batch.finished), ids(&batch.rest(&jobs[2..]))), (vec![1], vec![2]));
         assert!(batches.begin_settling(now, 1, &[]).is_none(), "it is no longer open");
         assert!(matches!(batches.keep(1, completed(&jobs[1])), Kept::InBatch));
         assert_eq!(batches.ended_while_settling(), 1);
         assert_eq!(ended_ids(&batches.end_settling(1)), [2]);
-        assert!(matches!(batches.keep(1, completed(&jobs[1])), Kept::Nowhere(_)), "the batch is gone");
+        assert!(matches!(batches.keep(1, completed(&jobs[1])), Kept::Durable(_)), "the batch is gone");
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         batches.begin_settling(now, 1, &[]);
         assert!(matches!(batches.keep(1, completed(&jobs[0])), Kept::InBatch));
         assert_eq!(ended_ids(&batches.settle_some(1, |id| id < 3)), [1], "job 2 still runs");
-        assert!(matches!(batches.keep(1, completed(&jobs[1])), Kept::Nowhere(_)), "it can be released");
+        assert!(matches!(batches.keep(1, completed(&jobs[1])), Kept::Durable(_)), "it can be released");
         assert!(matches!(batches.keep(1, completed(&jobs[2])), Kept::InBatch), "it is not claimed yet");
         assert_eq!(batches.settling_ids().collect::<Vec<_>>(), [3]);
         assert_eq!(ended_ids(&batches.end_settling(1)), [3]);

@@ -10,7 +10,7 @@ use super::{Command, Planner};
 use crate::event::WorkerEvent;
 use crate::{Error, Result};
 
-/// In a run until no job is left, nobody waits for a database that is gone for longer than this number of tries.
+/// A run until no job is left ends with an error after this number of failed claims in a row.
 const ONCE_TRIES: u32 = 8;
 
 impl Planner {

@@ -42,7 +42,7 @@ impl DueTimes {
             self.retry_at = None;
         } else if self.retry_at.is_none() {
             // A job is due and was not claimed: it is asked for at once the first time, then less and less often. A poll
-            // does not put off what an earlier one has decided, or frequent polls would put it off for ever.
+            // does not put off what an earlier one has decided, or frequent polls would put it off forever.
             let pause = if self.in_vain.tries() == 0 { Duration::ZERO } else { self.in_vain.next() };
             self.in_vain.next();
             self.retry_at = Some(now + pause.min(poll_interval));
@@ -224,7 +224,7 @@ mod tests {
         due.on_polled(now + SECOND / 100, vec![now], SECOND);
         assert_eq!(due.next_timer(), Some(again));
         due.on_polled(now + SECOND / 100, vec![now + 2 * SECOND], SECOND);
-        assert_eq!(due.next_timer(), Some(now + 2 * SECOND), "somebody else has the job");
+        assert_eq!(due.next_timer(), Some(now + 2 * SECOND), "another worker has the job");
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Planner {
                 Claim::Held(lane) => match self.held.batches.keep(lane, one) {
                     Kept::InBatch => {}
                     Kept::AsLast => self.commit_batch(now, lane),
-                    Kept::Nowhere(finished) => self.on_durable_finished(now, finished),
+                    Kept::Durable(finished) => self.on_durable_finished(now, finished),
                 },
                 Claim::Durable => self.on_durable_finished(now, one),
             }
@@ -51,9 +51,9 @@ impl Planner {
         let id = finished.job.id;
         let is_exact = self.rules.slots == 1 && finished.job.job_queue_id.is_some();
         if is_exact {
-            // Whatever became of its claim: it has ended.
+            // The slot is free in any case, also if the claim of this job was lost.
             self.list.open_to(NOTHING);
-            self.list.unshut();
+            self.list.resume();
         }
         if !self.jobs.has(&finished.job) {
             return;
@@ -204,7 +204,7 @@ impl Planner {
                 self.commands.push(Command::AbortTasks);
             }
             Step::Abandon => {
-                // They do not even yield. Their jobs are returned, and what they do later changes nothing.
+                // These tasks do not yield. Their jobs are returned, and their later outcomes are ignored.
                 let jobs = self.jobs.all();
                 let worker = &*self.rules.worker;
                 tracing::error!(
@@ -250,7 +250,7 @@ impl Planner {
              has locked them; other workers will recover them"
         );
         self.shutdown.leave();
-        // A statement may wait for another transaction for ever. Its lane ends when that does.
+        // A statement may wait for another transaction forever. Its lane ends when that does.
         self.commands.push(Command::Leave);
         self.lanes = 0;
         self.jobs.clear();

@@ -25,7 +25,7 @@ const SLOW: Duration = Duration::from_secs(1);
 /// How long nothing is held after the database has refused to commit a batch: the refusal has freed all of its jobs.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// What a pick has found is out of date after this time, if jobs are seen that it can't have seen.
+/// After this time, the result of a pick is out of date if a durable claim finds jobs that may have been added later.
 const OUTDATED: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -76,14 +76,15 @@ impl LastPick {
         }
     }
 
-    /// A lane has failed. Whatever it was doing, no answer is waited for.
+    /// A lane has failed. The planner no longer waits for the answer of a pick.
     fn on_error(&mut self) {
         if let LastPick::UnderWay { sent_at } = *self {
             *self = LastPick::Answered { sent_at, took: Duration::ZERO };
         }
     }
 
-    /// Until when its result is up to date. Picks that are sent because it is not take a small part of the time.
+    /// Until when its result counts as up to date: at least ten times as long as the answer took. So picks that are sent because
+    /// the last one is outdated take a small part of the time.
     fn fresh_until(self) -> Option<Instant> {
         match self {
             LastPick::Nothing => None,

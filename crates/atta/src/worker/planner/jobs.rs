@@ -93,8 +93,8 @@ impl ClaimedJobs {
         }
     }
 
-    /// Whether this very run is known. A job that was returned because it would not end is no longer ours to release, nor
-    /// is one that others recovered while we had no heartbeats, and that we have claimed again since.
+    /// Whether this worker may release this run of the job. It may not if it has returned the job because the task did not
+    /// end, or if another worker has recovered the job, even if this worker has claimed it again since.
     pub(super) fn has(&self, job: &Arc<Job>) -> bool {
         self.running.get(&job.id).is_some_and(|running| Arc::ptr_eq(&running.job, job))
     }

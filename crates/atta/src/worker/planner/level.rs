@@ -2,7 +2,7 @@
 //! last one ended.
 //!
 //! Completed jobs stay in the index until a vacuum, so a claim from the start of the level may have to walk over many of
-//! them. It is needed now and then, since a job may have come in before the position.
+//! them. Such a claim is needed from time to time, since a job may have been added before the position.
 
 use std::time::{Duration, Instant};
 

@@ -5,7 +5,7 @@
 //! later or that belong to other tasks. Jobs with flags have levels of their own, along an index of their own ([`Kind`]):
 //! those that are forbidden to this worker are not in the way of the others.
 //!
-//! Levels that nobody knows yet lie in the **gaps** between those that are known: before, between and after their
+//! Levels that are not known yet lie in the **gaps** between those that are known: before, between and after their
 //! priorities. They are searched for (`find_levels.sql`) with the next pick after each hint.
 //!
 //! Completed jobs stay in the index until a vacuum. So each level has a position: a pick begins where the last one ended.
@@ -52,21 +52,22 @@ pub(crate) struct Scan {
     /// Picks that were answered and whose jobs are still being read: the most urgent job of each batch.
     undelivered: Vec<(u64, Order, Instant)>,
     /// Jobs that were picked and not begun, by the batch that is about to free them.
-    letting_go: Vec<(u64, Instant, Vec<Arc<Job>>)>,
+    freeing: Vec<(u64, Instant, Vec<Arc<Job>>)>,
     /// The last pick of each kind asked only for jobs that are more urgent than this.
     limited_to: [Order; 2],
     /// The last pick brought all that it asked for.
     is_full: bool,
-    /// If not, what is owed from the start follows at once.
-    rests: bool,
+    /// Whether a slow pick from the start is followed by a pause even if it brought less than it asked for. False in a run until
+    /// no job is left, which must not wait before it has asked for all jobs.
+    always_pauses: bool,
     /// How long jobs wait for a batch that is being read, or that is about to free more urgent ones.
     patience: Duration,
     starts: [StartPace; 2],
 }
 
 impl Scan {
-    /// Without rests, a pick from the start follows each one that came back short.
-    pub(crate) fn new(rests: bool, patience: Duration) -> Scan {
+    /// Without `always_pauses`, a pick from the start follows each one that came back short.
+    pub(crate) fn new(always_pauses: bool, patience: Duration) -> Scan {
         Scan {
             tasks: Vec::new(),
             levels: BTreeMap::new(),
@@ -76,10 +77,10 @@ impl Scan {
             is_known: false,
             freed_meanwhile: Vec::new(),
             undelivered: Vec::new(),
-            letting_go: Vec::new(),
+            freeing: Vec::new(),
             limited_to: [EVERYTHING; 2],
             is_full: false,
-            rests,
+            always_pauses,
             patience,
             starts: Default::default(),
         }
@@ -124,7 +125,7 @@ impl Scan {
     }
 
     /// This many jobs were announced. They are likely to be of known levels, so those are asked for first;
-    /// [`Scan::settle_announced`] says whether all were found.
+    /// [`Scan::settle_announced`] follows when it is known whether all were found.
     pub(crate) fn hint_announced(&mut self, is_idle: bool) {
         self.gaps.on_announced(!self.levels.is_empty());
         self.hint_levels();
@@ -133,7 +134,7 @@ impl Scan {
         }
     }
 
-    /// Whether a pick found all jobs that were announced. If not, there may be levels that nobody knows.
+    /// Whether a pick found all jobs that were announced. If not, there may be levels that are not known yet.
     pub(crate) fn settle_announced(&mut self, found_all: bool) {
         self.is_known |= self.gaps.settle_announced(found_all) && found_all;
     }
@@ -165,7 +166,7 @@ impl Scan {
     pub(crate) fn is_asking(&self) -> bool {
         self.gaps.is_asked()
             || self.limited_to() < EVERYTHING
-            || !self.letting_go.is_empty()
+            || !self.freeing.is_empty()
             || self.levels.values().any(Level::is_asked)
     }
 
@@ -213,8 +214,8 @@ impl Scan {
         let known = levels.filter_map(|(key, level)| level.known_to.map(|known| known.order(key.priority)));
         let undelivered = self.undelivered.iter().filter(|(_, _, since)| now < *since + self.patience);
         let undelivered = undelivered.map(|(_, first, _)| before(*first));
-        // A settlement that takes long delays nothing but its own jobs.
-        let free_soon = self.letting_go.iter().filter(|(_, since, _)| now < *since + self.patience);
+        // A settlement that takes long delays only its own jobs.
+        let free_soon = self.freeing.iter().filter(|(_, since, _)| now < *since + self.patience);
         let free_soon = free_soon.flat_map(|(_, _, jobs)| jobs).chain(&self.freed_meanwhile);
         let free_soon = free_soon.map(|job| before(job.order()));
         known.chain(undelivered).chain(free_soon).fold(self.limited_to(), Order::min)
@@ -269,7 +270,7 @@ impl Scan {
 
     /// When a pick from the start of this kind may be sent. None: at once.
     fn start_at(&self, kind: Kind) -> Option<Instant> {
-        self.starts[kind as usize].not_before(kind, self.is_full, self.rests)
+        self.starts[kind as usize].not_before(kind, self.is_full, self.always_pauses)
     }
 }
 

@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(size.get(), 300);
         size.learn(300, 0, 1.0);
         assert_eq!(size.get(), 4);
-        // A batch that was not full says nothing about a larger one.
+        // A batch that was not full does not show how long a larger one takes.
         size.learn(2, 2, 0.0);
         assert_eq!(size.get(), 4);
     }

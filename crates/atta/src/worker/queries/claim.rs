@@ -196,7 +196,7 @@ pub(crate) struct Promoted {
     pub(crate) blocked: HashSet<i64>,
 }
 
-/// Durably claims those of these jobs that nobody has changed since this worker held them.
+/// Durably claims those of these jobs that were not changed since this worker held them.
 pub(crate) async fn promote_untouched(connection: Connection<'_>, jobs: &[Arc<Job>]) -> Result<Promoted> {
     const TYPES: &[Type] =
         &[Type::TEXT, Type::INT8_ARRAY, Type::INT2_ARRAY, Type::INT4_ARRAY, Type::TIMESTAMPTZ_ARRAY];

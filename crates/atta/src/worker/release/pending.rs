@@ -15,7 +15,7 @@ use super::super::backoff::Backoff;
 use crate::Error;
 pub(crate) use entry::Entry;
 pub(in super::super) use entry::Kind;
-use entry::{Company, LONGEST, State, is_too_slow};
+use entry::{Grouping, LONGEST, State, is_too_slow};
 
 /// The most jobs that one statement releases.
 const MOST: usize = 4_000;
@@ -25,7 +25,7 @@ const LEAST: usize = 50;
 
 /// While a statement is under way, completed jobs wait for this long, so that more of them are written together: larger
 /// statements take less time per job.
-const COMPANY: Duration = Duration::from_millis(20);
+const FOR_OTHERS: Duration = Duration::from_millis(20);
 
 /// After this many attempts, the rejection of an outcome is reported. They take about three seconds.
 const REPORTED_AFTER: u32 = 6;
@@ -121,35 +121,35 @@ impl Pending {
         if self.pause_until.is_some_and(|time| time > now) {
             return None;
         }
-        let is_early = under_way.is_some_and(|sent| now < sent + COMPANY);
+        let is_early = under_way.is_some_and(|sent| now < sent + FOR_OTHERS);
         let is_due = |entry: &Entry| {
-            entry.company != Company::Apart && entry.not_before <= now && !(is_early && entry.may_wait())
+            entry.grouping != Grouping::Apart && entry.not_before <= now && !(is_early && entry.may_wait())
         };
         // The oldest outcome determines the kind, so that no kind waits forever.
         let index = self.entries.iter().position(is_due)?;
         let first = &self.entries[index];
-        if let company @ Company::Part(_) = first.company {
-            return Some(self.entries.extract_if(.., |it| it.company == company).collect());
+        if let grouping @ Grouping::Part(_) = first.grouping {
+            return Some(self.entries.extract_if(.., |it| it.grouping == grouping).collect());
         }
         let kind = first.kind();
         let goes = |it: &mut Entry| {
             let is_due = it.not_before <= now || it.state == State::New;
-            it.company == Company::Together && it.kind() == kind && is_due
+            it.grouping == Grouping::Together && it.kind() == kind && is_due
         };
         Some(self.entries.extract_if(.., goes).take(self.most).collect())
     }
 
     /// Takes out the next outcome that is to be written alone.
     pub(in super::super) fn next_apart(&mut self, now: Instant) -> Option<Entry> {
-        let is_due = |entry: &Entry| entry.company == Company::Apart && entry.not_before <= now;
+        let is_due = |entry: &Entry| entry.grouping == Grouping::Apart && entry.not_before <= now;
         let index = self.entries.iter().position(is_due)?;
         Some(self.entries.remove(index))
     }
 
     /// When the next outcome becomes due that is not due yet.
     pub(in super::super) fn next_timer(&self, now: Instant, under_way: Option<Instant>) -> Option<Instant> {
-        let company = under_way.map(|sent| sent + COMPANY).filter(|_| !self.entries.is_empty());
-        let times = self.entries.iter().map(|entry| entry.not_before).chain(self.pause_until).chain(company);
+        let others = under_way.map(|sent| sent + FOR_OTHERS).filter(|_| !self.entries.is_empty());
+        let times = self.entries.iter().map(|entry| entry.not_before).chain(self.pause_until).chain(others);
         times.filter(|time| *time > now).min()
     }
 
@@ -191,12 +191,12 @@ impl Pending {
             for half in entries.chunks_mut(half) {
                 self.parts += 1;
                 for entry in half {
-                    (entry.company, entry.not_before) = (Company::Part(self.parts), now);
+                    (entry.grouping, entry.not_before) = (Grouping::Part(self.parts), now);
                 }
             }
         } else if is_about_one(error) {
             entries = entries.into_iter().map(|entry| entry.set_apart(now, error, &self.worker)).collect();
-        } else if entries.iter().any(|entry| entry.company == Company::Apart) {
+        } else if entries.iter().any(|entry| entry.grouping == Grouping::Apart) {
             entries.iter_mut().for_each(|entry| entry.pause(now, LONGEST));
         } else {
             if self.errors.tries() == 0 {

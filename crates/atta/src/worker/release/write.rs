@@ -12,7 +12,7 @@ use super::pending::{Entry, Kind};
 use crate::Result;
 use crate::db::lease::Lease;
 
-/// Writes outcomes of one kind by one statement. Returns what became of each job whose claim was not lost.
+/// Writes outcomes of one kind by one statement. Returns the fate of each job whose claim was not lost.
 pub(super) async fn write(shared: &Shared, entries: &[Entry], is_apart: bool) -> Result<Fates> {
     let Some(first) = entries.first() else { return Ok(Fates::new()) };
     let pool = if is_apart { &shared.apart_pool } else { &shared.release_pool };

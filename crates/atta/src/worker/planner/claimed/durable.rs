@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::super::claim::{Claimable, Claimed, Refusal};
 use super::super::super::run::{Claim, Failure, Finished, Outcome};
 use super::super::pauses::Why;
-use super::super::refused::News;
+use super::super::refused::RefusalLog;
 use super::super::rules::Mode;
 use super::super::{Command, Planner};
 use crate::event::WorkerEvent;
@@ -62,7 +62,7 @@ impl Planner {
         self.due.on_found();
         self.has_found = true;
         if self.held.is_outdated(wanted.sent_at) {
-            // Jobs have come in, and perhaps nobody announced them: those that can be held are asked for too.
+            // Jobs were added, perhaps without a notification. A pick asks for those that can be held.
             self.held.scan.forget();
         }
         let without_room: Vec<Arc<Job>> = claimed.without_room.into_iter().map(Arc::new).collect();
@@ -81,22 +81,22 @@ impl Planner {
         for refusal in refused {
             let (job, task, error) = (refusal.id, refusal.task_identifier.clone(), refusal.error.to_string());
             match self.refused.on_refused(now, refusal) {
-                News::None => {}
-                News::Job => tracing::warn!(
+                RefusalLog::None => {}
+                RefusalLog::Job => tracing::warn!(
                     worker = &*self.rules.worker,
                     job,
                     task = &*task,
                     error,
                     "the database refuses the claim of a job; other jobs continue, and this one is tried again later"
                 ),
-                News::LastJob => tracing::warn!(
+                RefusalLog::LastJob => tracing::warn!(
                     worker = &*self.rules.worker,
                     job,
                     task = &*task,
                     error,
                     "the database refuses the claims of many jobs; more of them are not logged in this minute"
                 ),
-                News::Task(task) => tracing::warn!(
+                RefusalLog::Task(task) => tracing::warn!(
                     worker = &*self.rules.worker,
                     task = &*task,
                     error,
@@ -137,7 +137,7 @@ impl Planner {
         }
     }
 
-    /// A held job whose connection was lost can be claimed by anybody. If this worker claims it, the job has run already, or
+    /// A held job whose connection was lost can be claimed by any worker. If this worker claims it, the job has run already, or
     /// runs, so the claim is returned. For a while no other claim is sent, so that the lane that had the job can claim it
     /// again. It may have done so already, and then this claim is the older one; the job may even be completed
     /// (`taken_over`).

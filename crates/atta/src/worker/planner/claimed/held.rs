@@ -34,10 +34,10 @@ impl Planner {
         }
         self.due.on_found();
         self.has_found = true;
-        self.held.scan.begin_letting_go(now, lane, without_room);
+        self.held.scan.begin_freeing(now, lane, without_room);
         let Known { untouched, changed } = self.held.batches.take_known(&mut jobs);
         let has_changed = !changed.is_empty();
-        self.held.scan.begin_letting_go(now, lane, changed);
+        self.held.scan.begin_freeing(now, lane, changed);
         self.list.push_held(&jobs, lane, now);
         let (is_empty, finished) = (jobs.is_empty(), Vec::with_capacity(jobs.len()));
         let has_known = !untouched.is_empty() || has_changed;
@@ -77,7 +77,7 @@ impl Planner {
         let unstarted = self.list.take_held(lane);
         let Some(batch) = self.held.batches.begin_settling(now, lane, &unstarted) else { return };
         let running = batch.rest(&unstarted);
-        self.held.scan.begin_letting_go(now, lane, unstarted);
+        self.held.scan.begin_freeing(now, lane, unstarted);
         let budget = self.rules.hold_budget.as_secs_f64().max(0.000_001);
         let part = now.saturating_duration_since(batch.began).as_secs_f64() / budget;
         self.held.size.learn(batch.jobs.len(), batch.finished.len(), part);
@@ -110,7 +110,7 @@ impl Planner {
         }
         self.on_left(now, lane, left, Promotion::UnderWay);
         self.held.scan.on_delivered(lane);
-        if let Some(order) = self.held.scan.end_letting_go(now, lane) {
+        if let Some(order) = self.held.scan.end_freeing(now, lane) {
             // The jobs that are free now are claimed durably from now on.
             self.durable.forget(before(order));
             self.durable.ask();

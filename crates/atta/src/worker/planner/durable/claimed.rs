@@ -11,7 +11,7 @@ use crate::Job;
 
 impl DurableClaims {
     /// Learns from what a claim brought. `lanes` is how many claims may be under way at a time. Returns whether all due jobs are
-    /// claimed now, as far as the claim can tell.
+    /// claimed now, as far as the claim has seen.
     pub(in super::super) fn on_claimed(
         &mut self,
         now: Instant,

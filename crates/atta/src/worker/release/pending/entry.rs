@@ -38,7 +38,7 @@ pub(super) enum State {
 
 /// Which other outcomes an outcome is written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Company {
+pub(super) enum Grouping {
     /// With all others of its kind.
     Together,
     /// Only with outcomes of the same number: a larger statement failed, and any of them may have been the cause.
@@ -57,7 +57,7 @@ pub(crate) struct Entry {
     /// A reply was lost, so this may have been written already. If the job is no longer claimed by this worker, this
     /// worker has released it.
     pub(in super::super::super) is_unknown: bool,
-    pub(super) company: Company,
+    pub(super) grouping: Grouping,
     pub(super) state: State,
     /// Why the database rejected it last.
     pub(super) refusal: Option<Arc<str>>,
@@ -73,8 +73,8 @@ impl Entry {
         is_unknown: bool,
     ) -> Entry {
         let (state, not_before) = (State::New, now);
-        let (company, refusal) = (Company::Together, None);
-        Entry { finished, locked_at, is_unknown, company, state, refusal, tries: 0, not_before }
+        let (grouping, refusal) = (Grouping::Together, None);
+        Entry { finished, locked_at, is_unknown, grouping, state, refusal, tries: 0, not_before }
     }
 
     /// The bytes of its payloads and error.
@@ -95,7 +95,7 @@ impl Entry {
     /// queue waits for its release.
     pub(super) fn may_wait(&self) -> bool {
         let job = &self.finished.job;
-        self.kind() == Kind::Complete && self.company == Company::Together && job.job_queue_id.is_none()
+        self.kind() == Kind::Complete && self.grouping == Grouping::Together && job.job_queue_id.is_none()
     }
 
     pub(super) fn pause(&mut self, now: Instant, longest: Duration) {
@@ -137,7 +137,7 @@ impl Entry {
                 }
             }
         }
-        self.company = Company::Apart;
+        self.grouping = Grouping::Apart;
         self.refusal = (!is_slow).then(|| error.to_string().into());
         self.finished = without_what_is_refused(self.finished, error, self.tries);
         self.pause(now, if is_slow { LONGEST } else { LONGEST_REFUSED });
