@@ -1,7 +1,8 @@
 //! The driver: the loop of a worker. It turns what happens into events for the planner, and carries out the planner's
 //! commands. It decides nothing.
 //!
-//! A *lane* is one task of this loop that uses a connection to claim: it ends with an event, and may report others before.
+//! A *lane* is one task of this loop that uses a connection to claim: it ends with an event, and may report others
+//! before.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! One run of a worker, from its registration to its last report: starts the tasks that a worker consists of, and ends them
-//! in the opposite order.
+//! One run of a worker, from its registration to its last report: starts the tasks that a worker consists of, and ends
+//! them in the opposite order.
 
 use std::sync::Arc;
 use std::time::Duration;

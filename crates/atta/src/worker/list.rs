@@ -27,8 +27,8 @@ struct Waiting {
     held: Vec<HeldJobs>,
     /// Jobs up to here may start.
     open_to: Order,
-    /// With one slot the order is exact: when a queued job starts, the list is suspended until the job has ended and the
-    /// next job of its queue could be claimed.
+    /// With one slot the order is exact: when a queued job starts, the list is suspended until the job has ended and
+    /// the next job of its queue could be claimed.
     is_exact: bool,
     is_suspended: bool,
 }
@@ -58,8 +58,8 @@ impl RunList {
         RunList { waiting: Mutex::new(waiting), arrived: Notify::new() }
     }
 
-    /// Lets jobs start again after a queued job has suspended the list. The planner calls this when it knows that the job has ended,
-    /// after it has set `open_to` accordingly.
+    /// Lets jobs start again after a queued job has suspended the list. The planner calls this when it knows that the
+    /// job has ended, after it has set `open_to` accordingly.
     pub(crate) fn resume(&self) {
         self.lock().is_suspended = false;
     }

@@ -17,8 +17,8 @@ use crate::testing::Clock;
 #[non_exhaustive]
 #[must_use]
 pub struct LocalQueueConfig {
-    /// How many jobs are claimed beyond those that run. At least 1; default: 100. The next jobs are claimed when half
-    /// of them have started.
+    /// How many jobs are claimed beyond those that run. At least 1; default: 100. The next jobs are claimed when a
+    /// quarter of them have started.
     pub size: usize,
     /// How long a job may wait in the local queue before it is returned. Default: 5 minutes.
     pub ttl: Duration,

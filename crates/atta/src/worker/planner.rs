@@ -11,8 +11,9 @@
 //! - [`shutdown`]: the phases of the end;
 //! - [`tasks`]: which tasks' jobs are held; [`pauses`]: why no claim is sent for a while.
 //!
-//! What crosses machines is in four files: [`woken`] handles wake-ups, [`send`] decides what is sent now, [`claimed`] handles
-//! the answers of claims, and [`ended`] handles jobs that have ended, and the end of the worker.
+//! Decisions that concern several machines are in four files: [`woken`] handles wake-ups, [`send`] decides what is sent
+//! now, [`claimed`] handles the answers of claims, and [`ended`] handles jobs that have ended, and the end of the
+//! worker.
 //!
 //! Jobs start by priority, run_at and id, whatever kind of claim they need. Claimed jobs wait in one list in that order
 //! (`list.rs`), and the planner opens the list as far as both kinds of claims are known to have brought everything.
@@ -63,15 +64,15 @@ use unreleased::Unreleased;
 /// Durable jobs that wait for more urgent ones are returned after this time, so that other workers can run them.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// How long the end of the worker waits for jobs that can't be released, if nothing else is left and the grace period is
-/// over.
+/// How long the end of the worker waits for jobs that can't be released, if nothing else is left and the grace period
+/// is over.
 const TO_COME_FREE: Duration = Duration::from_secs(1);
 
 /// Facts that other parts of the worker have found out, as of now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
-    /// Whether the last poll allows held claims: the functions are ours, the table of jobs has no triggers, and the fleet is
-    /// not under suspicion.
+    /// Whether the last poll allows held claims: the functions are ours, the table of jobs has no triggers, and the
+    /// fleet is not under suspicion.
     pub(crate) may_hold: bool,
     /// Whether too many outcomes wait for their hooks.
     pub(crate) hooks_are_full: bool,
@@ -113,7 +114,7 @@ pub(crate) struct Planner {
     shutdown: Shutdown,
     /// Statements under way that claim, commit or search.
     lanes: usize,
-    /// Jobs were claimed since all was last asked for.
+    /// Jobs were claimed since a run until no job is left has last asked for all jobs.
     has_found: bool,
     /// Why the database has rejected an outcome several times.
     refused_release: Option<Arc<str>>,
@@ -151,7 +152,7 @@ impl Planner {
         }
     }
 
-    /// Takes in what the surroundings are now. Call it before the other functions.
+    /// Updates the surroundings. Call it before the other functions.
     pub(crate) fn observe(&mut self, surroundings: Surroundings) {
         self.surroundings = surroundings;
     }

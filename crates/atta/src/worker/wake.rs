@@ -48,8 +48,8 @@ fn hint(wakes: &mpsc::Sender<Wake>) {
     let _ = wakes.try_send(Wake::Hint);
 }
 
-/// Polls at the interval, and when requested, until the worker has ended. The first poll reads no due times: a worker that
-/// finds no job requests a poll that does. Heartbeats do not depend on it (`recovery/heartbeat.rs`).
+/// Polls at the interval, and when requested, until the worker has ended. The first poll reads no due times: a worker
+/// that finds no job requests a poll that does. Heartbeats do not depend on it (`recovery/heartbeat.rs`).
 pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: Arc<Notify>) {
     let again = shared.recovery_threshold / recovery::PER_THRESHOLD;
     let interval = shared.poll_interval.min(again);

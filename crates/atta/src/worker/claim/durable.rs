@@ -113,8 +113,8 @@ struct Loaded {
     unreadable: Vec<(Job, Error)>,
 }
 
-/// Reads the payloads that a claim left out, one by one, until the bytes are used up. Jobs whose payloads could not be read
-/// because of the connection count as those for which there is no room.
+/// Reads the payloads that a claim left out, one by one, until the bytes are used up. Jobs whose payloads could not be
+/// read because of the connection count as those for which there is no room.
 async fn load_payloads(connection: Connection<'_>, jobs: Vec<Job>, bytes: usize) -> Loaded {
     if !jobs.iter().any(Job::lacks_payload) {
         return Loaded { jobs, ..Loaded::default() };

@@ -11,8 +11,10 @@
 //! connection was lost while it was held and another worker claimed it first.
 //!
 //! A settlement that the database refuses has the same effect as a lost connection: the rollback frees all jobs of the
-//! batch. So nothing is held while triggers or foreign keys could refuse a change (`jobs_have_triggers` of the poll), and
-//! nothing for a while after a refusal (`HeldClaims::on_refused`).
+//! batch. So nothing is held while triggers or foreign keys could refuse a change (`jobs_have_triggers` of the poll),
+//! and nothing for a while after a refusal (`HeldClaims::on_refused`). A savepoint after the pick would keep the row
+//! locks, but the deletion and the commit could then no longer be sent together, and a row that is locked by a
+//! transaction and deleted by its subtransaction needs a multixact.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -187,8 +189,8 @@ async fn send(
     Ok((rows, Seen { levels, first, found, now, took: start.elapsed() }))
 }
 
-/// Reads the picked jobs, in the order in which they are to run. Large payloads are read one by one, until the bytes are
-/// used up; the jobs from there on are returned apart, without a payload.
+/// Reads the picked jobs, in the order in which they are to run. Large payloads are read one by one, until the bytes
+/// are used up; the jobs from there on are returned apart, without a payload.
 async fn read(
     connection: Connection<'_>,
     rows: PickedRows,

@@ -25,8 +25,8 @@ use crate::{Error, Result, Schema, WorkerUtils};
 /// release normally takes far less. A batch that takes longer is split, so that one slow job does not delay the others.
 const TO_RELEASE: Duration = Duration::from_secs(1);
 
-/// How long the server may work on a durable claim. A claim that takes longer is made again job by job, since one of the
-/// jobs may be the cause, by a trigger of the application (`claim/one_by_one.rs`).
+/// How long the server may work on a durable claim. A claim that takes longer is made again job by job, since one of
+/// the jobs may be the cause, by a trigger of the application (`claim/one_by_one.rs`).
 const CLAIM_LIMITS: pool::StatementLimits =
     pool::StatementLimits { statement: Some(Duration::from_secs(5)), lock: lease::SERVER_LIMIT };
 
@@ -39,8 +39,8 @@ const LANE_LIMITS: pool::StatementLimits =
 const POLL_LIMITS: pool::StatementLimits =
     pool::StatementLimits { statement: Some(Duration::from_secs(30)), lock: Duration::from_secs(5) };
 
-/// The same for cron. An add by key, or to a queue, may wait for another transaction. Cron then adds the jobs of the other
-/// items first.
+/// The same for cron. An add by key, or to a queue, may wait for another transaction. Cron then adds the jobs of the
+/// other items first.
 const CRON_LIMITS: pool::StatementLimits =
     pool::StatementLimits { statement: Some(Duration::from_secs(30)), lock: Duration::from_secs(1) };
 

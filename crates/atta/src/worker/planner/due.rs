@@ -12,7 +12,7 @@ pub(super) struct DueTimes {
     next: VecDeque<Instant>,
     /// It is unknown when the next job is due, so a poll is needed.
     is_unknown: bool,
-    /// Claims that found nothing although a job was due: others hold it.
+    /// Claims that found nothing although a job was due, because other workers have locked it.
     in_vain: Backoff,
     /// When the next such claim is sent.
     retry_at: Option<Instant>,
@@ -41,8 +41,8 @@ impl DueTimes {
         if !is_due {
             self.retry_at = None;
         } else if self.retry_at.is_none() {
-            // A job is due and was not claimed: it is asked for at once the first time, then less and less often. A poll
-            // does not put off what an earlier one has decided, or frequent polls would put it off forever.
+            // A job is due and was not claimed: it is asked for at once the first time, then less and less often. A
+            // poll does not put off what an earlier one has decided, or frequent polls would put it off forever.
             let pause = if self.in_vain.tries() == 0 { Duration::ZERO } else { self.in_vain.next() };
             self.in_vain.next();
             self.retry_at = Some(now + pause.min(poll_interval));

@@ -1,4 +1,5 @@
-//! Pacing of durable claims: whether there may be jobs, what is known to be claimed, and when the next claim may be sent.
+//! Pacing of durable claims: whether there may be jobs, what is known to be claimed, and when the next claim may be
+//! sent.
 
 mod asking;
 mod claimed;
@@ -22,8 +23,8 @@ use freed::{Ask, Freed};
 use known::Known;
 use under_way::UnderWay;
 
-/// While jobs are held, a claim that found nothing is not repeated before this many times its own duration have passed: so
-/// it can't slow them down, however much it reads.
+/// While jobs are held, the pause after a claim that found nothing, as a multiple of its duration. Without it, claims
+/// that read much and find nothing would slow down the held ones.
 const REST: u32 = 3;
 
 /// The longest pause after a claim that found nothing: jobs that come in meanwhile wait for its end.
@@ -128,8 +129,8 @@ impl DurableClaims {
         self.level.forget_position();
     }
 
-    /// A pick was answered after jobs were announced, and found all of them, or not. In the latter case everything that may
-    /// have been added is asked for.
+    /// A pick was answered after jobs were announced, and found all of them, or not. In the latter case everything that
+    /// may have been added is asked for.
     pub(super) fn settle_announced(&mut self, found_all: bool) {
         if self.known.settle_announced(found_all) {
             self.ask();
@@ -202,7 +203,7 @@ impl DurableClaims {
         }
     }
 
-    /// A claim has ended, however that was.
+    /// A claim has ended, with or without success.
     pub(super) fn on_back(&mut self, wanted: &Claimable) {
         self.under_way.on_back(wanted);
     }

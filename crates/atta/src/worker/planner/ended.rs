@@ -16,8 +16,8 @@ use super::{Command, LONGEST_WAIT, Mode, Planner};
 use crate::{Error, Job, Result};
 
 impl Planner {
-    /// Hands an outcome over to be written. With `is_unknown` it may have been written already, over a connection that was
-    /// lost.
+    /// Hands an outcome over to be written. With `is_unknown` it may have been written already, over a connection that
+    /// was lost.
     pub(super) fn release(
         &mut self,
         now: Instant,
@@ -106,7 +106,8 @@ impl Planner {
         self.held.scan.on_freed(now, freed);
     }
 
-    /// Durable jobs that wait for more urgent ones, or for a slot, are returned after a while: other workers may have time.
+    /// Durable jobs that wait for more urgent ones, or for a slot, are returned after a while: other workers may have
+    /// free slots.
     pub(super) fn return_what_waits_for_long(&mut self, now: Instant) {
         let longest = self.rules.local_queue_ttl().unwrap_or(LONGEST_WAIT);
         let old = now.checked_sub(longest).map(|since| self.list.take_durable(since)).unwrap_or_default();
@@ -117,8 +118,8 @@ impl Planner {
         self.return_not_started(now, old, false);
     }
 
-    /// Whether the run has ended. A run until no job is left asks once more after it has found jobs: a job may have been
-    /// passed by because a batch was just about to free it, or because its task became a slow one meanwhile.
+    /// Whether the run has ended. A run until no job is left asks once more after it has found jobs: the last
+    /// claims may have skipped a job that a batch was about to free, or whose task has become slow meanwhile.
     pub(crate) fn is_done(&mut self, now: Instant) -> bool {
         self.give_up_refused_release();
         let is_done = self.has_nothing_left();
@@ -169,7 +170,7 @@ impl Planner {
         self.shutdown.abort_now(now);
     }
 
-    /// If the application's runtime ends, all slots do, and their jobs are returned.
+    /// Slots have ended with the application's runtime. When all have, their jobs are returned.
     pub(super) fn on_slots_gone(&mut self, now: Instant, are_all_gone: bool) {
         self.commands.push(Command::Stop);
         self.commands.push(Command::AbortTasks);
@@ -228,15 +229,14 @@ impl Planner {
         }
     }
 
-    /// Whether the worker ends, and only jobs are left that can't be released: others keep their rows locked, or the database
-    /// refuses their outcomes.
+    /// Whether the worker ends, and only jobs are left that can't be released: others keep their rows locked, or the
+    /// database refuses their outcomes.
     pub(super) fn is_stuck(&self) -> bool {
         let is_left = self.unreleased.is_stuck() || (self.unreleased.is_empty() && self.held.promoting() > 0);
         self.shutdown.has_begun() && is_left && self.only_waits_for_promotions()
     }
 
-    /// Whether no job runs, and no statement is under way except those that claim jobs again which the database does not let
-    /// be claimed.
+    /// Whether no job runs, and the only statements under way are promotions of lost batches that are blocked.
     pub(super) fn only_waits_for_promotions(&self) -> bool {
         let has_lanes = self.lanes > self.held.promoting();
         self.in_slots() == 0 && !has_lanes && self.held.are_promotions_blocked()

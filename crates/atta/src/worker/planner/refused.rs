@@ -20,8 +20,8 @@ const SLOW: Duration = Duration::from_millis(200);
 /// The longest time for which a job is left out.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// If more jobs than this are left out, the task with the most of them is left out instead, with all of its jobs. A claim
-/// compares every job that it reads with the list.
+/// If more jobs than this are left out, the task with the most of them is left out instead, with all of its jobs. A
+/// claim compares every job that it reads with the list.
 const MANY: usize = 10_000;
 
 /// How many refusals are logged per minute.
@@ -106,8 +106,8 @@ impl RefusedJobs {
         task
     }
 
-    /// A claim that was sent at this time, without these jobs, has tried all jobs that it found. The job that was due for
-    /// another attempt was claimed, refused again, or is gone.
+    /// A claim that was sent at this time, without these jobs, has tried all jobs that it found. The job that was due
+    /// for another attempt was claimed, refused again, or is gone.
     pub(super) fn on_claimed(&mut self, sent_at: Instant, left_out: &[i64]) {
         let left_out: HashSet<&i64> = left_out.iter().collect();
         self.jobs.retain(|id, (_, pause)| pause.until > sent_at || left_out.contains(id));
@@ -127,8 +127,8 @@ impl RefusedJobs {
         tasks.iter().filter(|task| !is_left_out(task)).cloned().collect()
     }
 
-    /// Whether the next claim may contain jobs that are refused again, or others that take as long: a claim of several jobs
-    /// at a time would take longer, and bring nothing.
+    /// Whether the next claim may contain jobs that are refused again, or others that take as long: a claim of several
+    /// jobs at a time would take longer, and bring nothing.
     pub(super) fn is_retry(&self, now: Instant) -> bool {
         let is_slow = self.slow_at.is_some_and(|at| now < at + LONGEST);
         is_slow || self.jobs.values().any(|(_, pause)| pause.until <= now)

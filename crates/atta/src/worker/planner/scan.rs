@@ -1,17 +1,18 @@
 //! Where the picks of held claims begin, and what they have seen.
 //!
-//! Jobs without a queue are found along an index by task, priority, run_at and id. The jobs of one task and one priority are
-//! a **level**. A pick reads the due jobs of some levels, the most urgent level first, and so never reads jobs that are due
-//! later or that belong to other tasks. Jobs with flags have levels of their own, along an index of their own ([`Kind`]):
-//! those that are forbidden to this worker are not in the way of the others.
+//! Jobs without a queue are found along an index by task, priority, run_at and id. The jobs of one task and one
+//! priority are a **level**. A pick reads the due jobs of some levels, the most urgent level first, and so never reads
+//! jobs that are due later or that belong to other tasks. Jobs with flags have levels of their own, along an index of
+//! their own ([`Kind`]): those that are forbidden to this worker are not in the way of the others.
 //!
 //! Levels that are not known yet lie in the **gaps** between those that are known: before, between and after their
 //! priorities. They are searched for (`find_levels.sql`) with the next pick after each hint.
 //!
-//! Completed jobs stay in the index until a vacuum. So each level has a position: a pick begins where the last one ended.
-//! What comes in before the position (a late commit, an older run_at, a job that another worker returned) is found by a pick
-//! from the start of all levels. Such a pick is due after every pick from a position, but not before a pause in proportion
-//! to what the last one took. If that was quick, there is no pause, and every pick begins at the start.
+//! Completed jobs stay in the index until a vacuum. So each level has a position: a pick begins where the last one
+//! ended. Jobs that become visible before the position (a late commit, an older run_at, a job that another worker
+//! returned) are found by a pick from the start of all levels. Such a pick is due after every pick from a position, but
+//! not before a pause in proportion to the duration of the last one. If that one was quick, there is no pause, and
+//! every pick begins at the start.
 //!
 //! The order of jobs relies on [`Scan::known_to`]: every due job that is more urgent than that has been claimed.
 
@@ -57,8 +58,8 @@ pub(crate) struct Scan {
     limited_to: [Order; 2],
     /// The last pick brought all that it asked for.
     is_full: bool,
-    /// Whether a slow pick from the start is followed by a pause even if it brought less than it asked for. False in a run until
-    /// no job is left, which must not wait before it has asked for all jobs.
+    /// Whether a slow pick from the start is followed by a pause even if it brought less than it asked for. False in a
+    /// run until no job is left, which must not wait before it has asked for all jobs.
     always_pauses: bool,
     /// How long jobs wait for a batch that is being read, or that is about to free more urgent ones.
     patience: Duration,
@@ -112,7 +113,7 @@ impl Scan {
         self.limited_to[0].min(self.limited_to[1])
     }
 
-    /// Due jobs may have come in anywhere.
+    /// Due jobs may have been added to any level.
     pub(crate) fn hint(&mut self) {
         self.gaps.hint(!self.tasks.is_empty());
         self.hint_levels();
@@ -124,7 +125,7 @@ impl Scan {
         self.starts.iter_mut().for_each(StartPace::hint);
     }
 
-    /// This many jobs were announced. They are likely to be of known levels, so those are asked for first;
+    /// Jobs were announced. They are likely to be of known levels, so those are asked for first;
     /// [`Scan::settle_announced`] follows when it is known whether all were found.
     pub(crate) fn hint_announced(&mut self, is_idle: bool) {
         self.gaps.on_announced(!self.levels.is_empty());
@@ -162,7 +163,7 @@ impl Scan {
         self.is_asking() || [Kind::Plain, Kind::Flagged].into_iter().any(|kind| self.owes_start(kind))
     }
 
-    /// The same without what is owed from the start, which may be due much later.
+    /// The same without picks from the start that are owed, which may be due much later.
     pub(crate) fn is_asking(&self) -> bool {
         self.gaps.is_asked()
             || self.limited_to() < EVERYTHING

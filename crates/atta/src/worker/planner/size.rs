@@ -1,7 +1,8 @@
 //! How many jobs a pick asks for: as many as begin and end within the hold budget. The size grows while they do, and
 //! shrinks to the number that did.
 
-/// The largest batch. Batches of 2,000 jobs were 4 to 7 % faster than batches of 1,000. One process should not hold more.
+/// The largest batch. Batches of 2,000 jobs were 4 to 7 % faster than batches of 1,000. One process should not hold
+/// more.
 const MOST: usize = 2000;
 
 #[derive(Debug)]

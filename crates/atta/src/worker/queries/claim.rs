@@ -15,8 +15,8 @@ use super::{Connection, Prepared, Texts, Value};
 use crate::{Error, Job, Result};
 
 const CLAIMING: &str = "claiming jobs";
-/// Begins a claim in a session that is not ours, with the time limit that the worker's own sessions have (`CLAIM_LIMITS` in
-/// the options).
+/// Begins a claim in a session that is not ours, with the time limit that the worker's own sessions have
+/// (`CLAIM_LIMITS` in the options).
 const BEGIN: &str = "begin isolation level read committed; set local statement_timeout = '5s'";
 
 const PROMOTING: &str = "claiming jobs again after a lost connection";

@@ -76,8 +76,8 @@ const MANY: usize = 50;
 /// compares the claim time of each job.
 const FEW_CLAIMS: usize = 3;
 
-/// Completes jobs without a queue by the quickest statements, which wait for locked rows. None if one of them was locked for
-/// too long: then nothing is written.
+/// Completes jobs without a queue by the quickest statements, which wait for locked rows. None if one of them was
+/// locked for too long: then nothing is written.
 async fn complete_many(connection: Connection<'_>, claims: &Claims) -> Result<Option<Fates>> {
     let doing = "completing jobs";
     let by_claim = by_claim(claims);

@@ -137,10 +137,10 @@ impl Planner {
         }
     }
 
-    /// A held job whose connection was lost can be claimed by any worker. If this worker claims it, the job has run already, or
-    /// runs, so the claim is returned. For a while no other claim is sent, so that the lane that had the job can claim it
-    /// again. It may have done so already, and then this claim is the older one; the job may even be completed
-    /// (`taken_over`).
+    /// A held job whose connection was lost can be claimed by any worker. If this worker claims it, the job has run
+    /// already, or runs, so the claim is returned. For a while no other claim is sent, so that the lane that had the
+    /// job can claim it again. It may have done so already, and then this claim is the older one; the job may even be
+    /// completed (`taken_over`).
     fn return_known(&mut self, now: Instant, jobs: Vec<Arc<Job>>, taken_over: HashSet<i64>) -> Vec<Arc<Job>> {
         let mut known = taken_over;
         known.extend(self.held.batches.known(&jobs).into_keys());

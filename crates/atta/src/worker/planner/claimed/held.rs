@@ -51,8 +51,8 @@ impl Planner {
         }
     }
 
-    /// Compares what a pick brought with what was announced. Jobs that it did not bring may be in a queue, due later, or
-    /// claimed by another worker.
+    /// Compares what a pick brought with what was announced. Jobs that it did not bring may be in a queue, due later,
+    /// or claimed by another worker.
     fn compare_with_announced(&mut self, jobs: &[Arc<Job>]) {
         let ids = jobs.iter().map(|job| job.id);
         let found = self.announced.on_picked(ids, self.held.scan.is_full());
@@ -101,8 +101,8 @@ impl Planner {
     ) {
         self.lanes -= 1;
         self.held.on_back();
-        // Jobs of another batch that were promoted here are claimed once more by that batch, which may have happened already:
-        // only the time of its claim counts.
+        // Jobs of another batch that were promoted here are claimed once more by that batch, which may have happened
+        // already: only the time of its claim counts.
         if left.locked_at.len() > left.running.len() + left.finished.len() {
             let own = left.running.iter().chain(left.finished.iter().map(|one| &one.job));
             let own: HashSet<i64> = own.map(|job| job.id).collect();
@@ -138,14 +138,15 @@ impl Planner {
         self.on_left(now, lane, left, Promotion::Blocked);
     }
 
-    /// A batch is committed, or some of its jobs are left to be claimed again: `promotion` is then the state of that. The
-    /// batch is forgotten when no job is left.
+    /// A batch is committed, or some of its jobs are left to be claimed again: `promotion` is then the state of that.
+    /// The batch is forgotten when no job is left.
     fn on_left(&mut self, now: Instant, lane: u64, left: Left, promotion: Promotion) {
         for finished in left.finished {
             let locked_at = left.locked_at.get(&finished.job.id).copied();
             self.release(now, finished, locked_at, left.is_unknown);
         }
-        // Meanwhile the end of the worker may have given up jobs that did not end. They are claimed now, so they are returned.
+        // The end of the worker may have given up some of these jobs meanwhile, because they did not end. They are
+        // claimed durably now, so they are returned.
         for job in left.running.into_iter().filter(|job| !self.jobs.has(job)).collect::<Vec<_>>() {
             if let Some(locked_at) = left.locked_at.get(&job.id).copied() {
                 let (outcome, duration, claim) = (Outcome::Interrupted, Duration::ZERO, Claim::Durable);

@@ -1,5 +1,5 @@
-//! Which due jobs there may be that no durable claim has asked for. They are compared with the claimed jobs that wait to
-//! start: without room for all, only more urgent ones are claimed.
+//! Which due jobs there may be that no durable claim has asked for. They are compared with the claimed jobs that wait
+//! to start: without room for all, only more urgent ones are claimed.
 //!
 //! A hint leads to `Any`. A claim that returned less than it asked for changes nothing, so no wake-up is lost between
 //! "found nothing" and "go to sleep".
@@ -36,7 +36,8 @@ impl Asking {
         *self = Asking::Any;
     }
 
-    /// A claim of any jobs was sent. `was_full` if the claim before brought all that it asked for: then there may be more.
+    /// A claim of any jobs was sent. `was_full` if the claim before brought all that it asked for: then there may be
+    /// more.
     pub(super) fn on_sent(&mut self, was_full: bool) {
         *self = if was_full { Asking::LessUrgent } else { Asking::Nothing };
     }

@@ -10,8 +10,8 @@ use super::{Backoff, DurableClaims};
 use crate::Job;
 
 impl DurableClaims {
-    /// Learns from what a claim brought. `lanes` is how many claims may be under way at a time. Returns whether all due jobs are
-    /// claimed now, as far as the claim has seen.
+    /// Learns from what a claim brought. `lanes` is how many claims may be under way at a time. Returns whether all due
+    /// jobs are claimed now, as far as the claim has seen.
     pub(in super::super) fn on_claimed(
         &mut self,
         now: Instant,
@@ -38,7 +38,8 @@ impl DurableClaims {
                 true => self.ask(),
                 false => self.hint(),
             }
-            // Of two claims at a time, the later one may answer first. The jobs of the other are in the list soon enough.
+            // Of two claims at a time, the later one may answer first. The jobs of the other are in the list soon
+            // enough.
             if lanes > 1 { self.known.to().max(last) } else { last }
         } else if wanted.before < EVERYTHING {
             self.known.to().max(wanted.before)

@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::level::{Level, Reach};
 use super::{EVERYTHING, LevelKey, Request, Scan, Seen};
 
-/// More levels than this are not remembered: those that brought nothing for the longest time are forgotten. If they have
-/// jobs, the next search finds them again.
+/// More levels than this are not remembered: those that brought nothing for the longest time are forgotten. If they
+/// have jobs, the next search finds them again.
 const MOST_LEVELS: usize = 256;
 
 impl Scan {

@@ -1,5 +1,5 @@
-//! Jobs that become free again: those that a batch has picked and not started, and those that are returned. The next pick
-//! must begin before them.
+//! Jobs that become free again: those that a batch has picked and not started, and those that are returned. The next
+//! pick must begin before them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,8 @@ impl Scan {
         }
     }
 
-    /// The batch has ended, and the jobs that it did not start are free. Returns the most urgent of those whose tasks are no longer held.
+    /// The batch has ended, and the jobs that it did not start are free. Returns the most urgent of those whose tasks
+    /// are no longer held.
     pub(crate) fn end_freeing(&mut self, now: Instant, batch: u64) -> Option<Order> {
         let gone = self.freeing.extract_if(.., |(of, _, _)| *of == batch);
         let jobs: Vec<Arc<Job>> = gone.flat_map(|(_, _, jobs)| jobs).collect();

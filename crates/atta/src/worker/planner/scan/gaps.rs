@@ -24,15 +24,16 @@ enum Search {
     Done,
     /// The next pick searches all gaps.
     Needed,
-    /// Jobs were announced. They are likely to be in known levels, so gaps are searched only if picks do not find them all.
+    /// Jobs were announced. They are likely to be in known levels, so gaps are searched only if picks do not find them
+    /// all.
     IfMissing,
 }
 
 #[derive(Debug)]
 pub(super) struct Gaps {
     search: Search,
-    /// What the last search did not reach. The next one continues there, so that searches end, however many levels there
-    /// are.
+    /// What the last search did not reach. The next one continues there, so that searches end, however many levels
+    /// there are.
     rest: Vec<Gap>,
 }
 

@@ -1,4 +1,5 @@
-//! Whether a pick is under way that has not been answered. The next pick begins where it ends, so there is one at a time.
+//! Whether a pick is under way that has not been answered. The next pick begins where it ends, so there is one at a
+//! time.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Pick {
