@@ -8,6 +8,7 @@
 mod options;
 mod plan;
 mod core;
+mod lifecycle;
 mod wake;
 mod listen;
 mod notice;
@@ -32,13 +33,8 @@ mod simulation;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use backoff::Backoff;
 pub use flags::ForbiddenFlags;
@@ -50,17 +46,10 @@ pub use shutdown::WorkerHandle;
 
 use self::core::Core;
 use crate::event::{WorkerEvent, WorkerEvents};
-use crate::recovery::Heartbeats;
 use crate::{Error, Result, Schema, WorkerUtils};
-use driver::Driver;
+use lifecycle::{Run, report_end, report_start};
 use plan::Plan;
 use planner::Mode;
-
-/// How many wake-ups may wait for the driver. More would carry no more information.
-const WAKES_AHEAD: usize = 16;
-
-/// How long an ending worker waits for its own tasks, and how long a worker that never started tries to deregister.
-const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A worker, ready to run.
 ///
@@ -214,128 +203,4 @@ impl Drop for AbortOnDrop<'_> {
             shutdown::abort(self.shared, "running the worker: the future of run was dropped");
         }
     }
-}
-
-/// One run, on the worker's own thread.
-struct Run {
-    plan: Plan,
-    shared: Arc<Shared>,
-    mode: Mode,
-    /// The application's runtime, on which tasks run.
-    app: Handle,
-}
-
-impl Run {
-    async fn run(self) -> Result<()> {
-        let (shared, mode) = (&self.shared, self.mode);
-        let mut heartbeats = Heartbeats::new(shared.clone());
-        tokio::select! {
-            ready = self.get_ready(&mut heartbeats) => ready?,
-            // No job has been claimed yet.
-            () = shared.stop.cancelled() => {
-                // The worker may be registered. If the database does not answer, do not wait longer for it.
-                let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
-                return Ok(());
-            }
-        }
-        report_start(shared, &self.plan);
-
-        let (wake_sender, wakes) = mpsc::channel(WAKES_AHEAD);
-        let look = Arc::new(Notify::new());
-        let mut company = JoinSet::new();
-        // Heartbeats and polls continue until the last job is released, so the shutdown does not stop them.
-        let is_released = CancellationToken::new();
-        let heartbeats = AbortOnDropHandle::new(tokio::spawn(heartbeats.run(is_released.clone())));
-        hooks::call_start(shared).await;
-        let poll = wake::poll(shared.clone(), wake_sender.clone(), look.clone());
-        let poll = AbortOnDropHandle::new(tokio::spawn(poll));
-        if mode == Mode::UntilShutdown {
-            if let Some(config) = &self.plan.listen {
-                let ears = listen::Ears { wakes: wake_sender.clone(), poll: look.clone() };
-                company.spawn(listen::listen(shared.clone(), config.clone(), ears));
-            }
-            if self.plan.listen_os_shutdown_signals {
-                // Signals are watched from here on, before the first job is claimed.
-                company.spawn(shutdown::watch_signals(shared.clone())?);
-            }
-            self.plan.start_cron(shared, &mut company);
-        }
-        let driver = Driver::new(shared.clone(), &self.plan, mode, wakes, look, &self.app);
-        let (ended, is_clear) = driver.run().await;
-
-        if mode == Mode::UntilShutdown {
-            shared.stop.cancel();
-            shared.ended.cancel();
-        }
-        while company.join_next().await.is_some() {}
-        poll.abort();
-        // The result does not matter: aborted or panicked, the task has ended.
-        let _ = poll.await;
-        shutdown::finish_hooks(shared).await;
-        is_released.cancel();
-        // A worker that exits with unreleased locks stays registered, so that others recover them.
-        let heartbeats = heartbeats.await;
-        if is_clear {
-            let mut heartbeats = match heartbeats {
-                Ok(heartbeats) => heartbeats,
-                // The task panicked. Deregister on a new connection.
-                Err(_) => Heartbeats::new(shared.clone()),
-            };
-            heartbeats.deregister().await;
-        } else {
-            shutdown::report_failure(
-                shared,
-                "not all jobs are released; other workers will recover the rest",
-            );
-        }
-        hooks::call_stop(shared, ended.as_ref().err()).await;
-        ended
-    }
-
-    /// Registers the worker, and opens its connections.
-    async fn get_ready(&self, heartbeats: &mut Heartbeats) -> Result<()> {
-        let (shared, patience) = (&self.shared, self.plan.patience);
-        let open_lanes = async {
-            match self.plan.has_own_lanes {
-                true => patience.ask(|| claim::warm_up(shared)).await,
-                false => Ok(()),
-            }
-        };
-        let mut may_be_registered = true;
-        let register = async {
-            let heartbeats = &tokio::sync::Mutex::new(&mut *heartbeats);
-            let registered = patience.ask(|| async move { heartbeats.lock().await.register().await }).await;
-            may_be_registered = registered.is_ok();
-            registered
-        };
-        let ready = tokio::try_join!(register, open_lanes);
-        if ready.is_err() && may_be_registered {
-            let _ = tokio::time::timeout(GOODBYE, heartbeats.deregister()).await;
-        }
-        ready.map(drop)
-    }
-}
-
-fn report_start(shared: &Shared, plan: &Plan) {
-    let worker = &*shared.worker_id;
-    tracing::info!(
-        worker,
-        database = plan.database.as_deref(),
-        schema = shared.utils.schema().name(),
-        slots = shared.slots,
-        tasks = shared.task_identifiers.len(),
-        cron_items = plan.cron.list().len(),
-        "worker started"
-    );
-    tracing::debug!(worker, tasks = ?shared.task_identifiers, "the tasks of the worker");
-    shared.events.send(|| WorkerEvent::Started { worker_id: shared.worker_id.clone() });
-}
-
-fn report_end(shared: &Shared, error: Option<&Error>) {
-    tracing::info!(worker = &*shared.worker_id, "worker stopped");
-    let error: Option<Arc<str>> = error.map(|error| error.to_string().into());
-    if let Some(error) = &error {
-        shared.events.send(|| WorkerEvent::FatalError { error: error.clone() });
-    }
-    shared.events.send(|| WorkerEvent::Stopped { error });
 }

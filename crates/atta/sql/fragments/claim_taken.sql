@@ -1,7 +1,7 @@
--- The last part of a durable claim: writes this worker and the time into the jobs in `taken` and into their queues, counts
--- the attempts, and returns the jobs. If all jobs have one task and priority and neither queues nor flags, and there are as
--- many as were wanted, the row of the last job has a last_run_at. With look-ahead it also has the run_at and id of the last
--- job of the next batch.
+-- The last part of a durable claim: writes this worker and the time into the jobs in `taken` and into their queues,
+-- counts the attempts, and returns the jobs. If all jobs have one task and priority and neither queues nor flags, and
+-- there are as many as were wanted, the row of the last job has a last_run_at. With look-ahead it also has the run_at
+-- and id of the last job of the next batch.
 last as materialized (
   select taken.run_at, taken.id
   from taken

@@ -1,8 +1,11 @@
--- The second part of a durable claim: locks the first due jobs of queues, in `head`, and their queues. Reads the first due jobs
--- along jobs_main_index, priority by priority, and takes those that are the first of a free queue: up to a thousand, or
--- eight times as many as are wanted. Jobs of different queues with the same priority and run_at are taken in the order of
--- their ids, as far as they are among those that are read. It visits all queues, along _atta_jobs_queue_index, only if there are more due jobs
--- than that and too few of them could be taken.
+-- The second part of a durable claim: locks the first due jobs of queues, in `head`, and their queues. Reads the first
+-- due jobs along jobs_main_index, priority by priority, and takes those that are the first of a free queue: up to a
+-- thousand, or eight times as many as are wanted. Jobs of different queues with the same priority and run_at are taken
+-- in the order of their ids, as far as they are among those that are read. It visits all queues, along
+-- _atta_jobs_queue_index, only if there are more due jobs than that and too few of them could be taken.
+-- To check whether a job is the first of its queue, it reads one entry backwards in the index of queued jobs, where the
+-- previous job of the queue is the neighbour, if there is one. With 24 slots and 20,000 jobs in 10,000 queues this is 2
+-- to 4 times as fast as reading a thousand jobs and sorting them.
 main_level (priority) as (
   (
     select job.priority::integer

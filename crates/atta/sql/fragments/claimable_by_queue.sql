@@ -1,5 +1,5 @@
--- The second part of a durable claim: locks the first due jobs of queues, in `head`, and their queues. Jumps from queue to queue
--- along _atta_jobs_queue_index, and visits all queues that have jobs.
+-- The second part of a durable claim: locks the first due jobs of queues, in `head`, and their queues. Jumps from queue
+-- to queue along _atta_jobs_queue_index, and visits all queues that have jobs.
 reached (queue_id) as (
   (
     select job.job_queue_id

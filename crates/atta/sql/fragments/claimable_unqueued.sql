@@ -1,8 +1,8 @@
 -- The first part of a durable claim: locks the most urgent due jobs without a queue, in `direct` or in `unqueued`. The
 -- statement begins with "with recursive". The parameters are those of claim_by_job.sql.
--- It goes from priority to priority along _atta_jobs_task_index and _atta_jobs_flagged_index, and reads the first due jobs
--- of each task, until there are enough. If only one task has jobs, all of one priority and without flags, it locks them as
--- it reads (`direct`).
+-- It goes from priority to priority along _atta_jobs_task_index and _atta_jobs_flagged_index, and reads the first due
+-- jobs of each task, until there are enough. If only one task has jobs, all of one priority and without flags, it locks
+-- them as it reads (`direct`).
 task as materialized (
   select task.id, task.identifier, task.identifier = any ($6::text[]) as is_wanted
   from {schema}._private_tasks as task

@@ -1,5 +1,5 @@
--- Locks the queues of `head` and their first jobs, one by one and in order, until the caller's limit is reached: a join would
--- read all queues first. A queue is locked before its job.
+-- Locks the queues of `head` and their first jobs, one by one and in order, until the caller's limit is reached: a join
+-- would read all queues first. A queue is locked before its job.
 cross join lateral (
     select queue.id
     from {schema}._private_job_queues as queue

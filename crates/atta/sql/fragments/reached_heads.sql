@@ -1,5 +1,5 @@
--- Locks the queues in `reached`, the queue with the most urgent first job first, and the first job of each. Returns these jobs.
--- The caller adds a limit.
+-- Locks the queues in `reached`, the queue with the most urgent first job first, and the first job of each. Returns
+-- these jobs. The caller adds a limit.
 select job.id, job.priority, job.run_at, job.task_id, queue.id as queue_id
   from (
     select next.id, reached.queue_id

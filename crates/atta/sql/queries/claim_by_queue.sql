@@ -1,11 +1,12 @@
 -- Claims due jobs durably: writes this worker and the time into the jobs and their queues, and counts the attempts. For
 -- up to a hundred queues: with more, claim_by_job.sql reads less.
--- $1 the worker, $2 the tasks whose queued jobs are wanted, $3 forbidden flags, $4 the time, or null for the database's,
--- $5 the largest number of jobs, $6 the tasks whose jobs without a queue are wanted: a subset of $2, since the other
--- tasks use held claims; $7 to $9 only jobs before this priority, run_at (null: after every time) and id. $10 the
--- largest number of jobs with flags to read per task and priority. Forbidden jobs stay in the table, so a claim that
--- reads all of them would take longer the more there are. $11 whether to look ahead: claim_level.sql then makes the next
--- claims, two at a time, each for its own range of jobs. $12 jobs that are left out: the database refused to let this
--- worker claim them.
--- Locks the queues and jobs that it claims and skips those that are locked; never waits. The fragments name the indexes.
+-- $1 the worker, $2 the tasks whose queued jobs are wanted, $3 forbidden flags, $4 the time, or null for the
+-- database's, $5 the largest number of jobs, $6 the tasks whose jobs without a queue are wanted: a subset of $2, since
+-- the other tasks use held claims; $7 to $9 only jobs before this priority, run_at (null: after every time) and id. $10
+-- the largest number of jobs with flags to read per task and priority. Forbidden jobs stay in the table, so a claim
+-- that reads all of them would take longer the more there are. $11 whether to look ahead: claim_level.sql then makes
+-- the next claims, two at a time, each for its own range of jobs. $12 jobs that are left out: the database refused to
+-- let this worker claim them.
+-- Locks the queues and jobs that it claims and skips those that are locked; never waits. The fragments name the
+-- indexes.
 with recursive {claimable_unqueued}, {claimable_by_queue}, {claimable_taken}, {claim_taken}

@@ -1,15 +1,16 @@
 -- Declares stale workers dead, each once, and records it. Returns their ids.
--- $1 this worker, $2 for how many seconds its own heartbeats have been continuous, $3 its own threshold in seconds, $4 the
--- time of its last heartbeat that was answered.
+-- $1 this worker, $2 for how many seconds its own heartbeats have been continuous, $3 its own threshold in seconds, $4
+-- the time of its last heartbeat that was answered.
 -- A worker is stale by the threshold in its own row. While no worker can send heartbeats, because the server or the
 -- network is down, all of them look stale. Therefore this worker's own continuous heartbeats, and the time since the
 -- start of the server, must both cover the time that this worker waits. A gap of up to half of its own threshold still
 -- counts as continuous, and it takes up to half of the other's threshold until the other has certainly sent a heartbeat
 -- again. If its own threshold is the longer one, it therefore waits for the sum of these halves.
--- The clock of the server may be set. After a step forward all workers look stale, this one too: it declares nobody dead
--- unless its own last heartbeat is recent. Its next heartbeat finds the step, and its heartbeats count as continuous only
--- from then on. Between the arrival of that heartbeat and its answer, the worker does not know of the step: it declares
--- nobody dead while its row has another heartbeat than the last that was answered. After a step back, the last heartbeat of a dead worker lies in the future: that counts as old, too.
+-- The clock of the server may be set. After a step forward all workers look stale, this one too: it declares nobody
+-- dead unless its own last heartbeat is recent. Its next heartbeat finds the step, and its heartbeats count as
+-- continuous only from then on. Between the arrival of that heartbeat and its answer, the worker does not know of the
+-- step: it declares nobody dead while its row has another heartbeat than the last that was answered. After a step back,
+-- the last heartbeat of a dead worker lies in the future: that counts as old, too.
 -- Locks the rows of stale workers, and skips those that others have locked; reads the tables of workers and deaths.
 with stale as (
   select worker.id

@@ -1,6 +1,6 @@
--- Locks the jobs that claim_by_job.sql would claim, and their queues, and returns them in their order. The transaction then
--- claims them one by one (mark_claimed.sql), because the database has refused a claim of several jobs. The parameters are
--- those of claim_by_job.sql.
+-- Locks the jobs that claim_by_job.sql would claim, and their queues, and returns them in their order. The transaction
+-- then claims them one by one (mark_claimed.sql), because the database has refused a claim of several jobs. The
+-- parameters are those of claim_by_job.sql.
 with recursive {claimable_unqueued}, {claimable_by_job}, {claimable_taken}
 select
   taken.id,

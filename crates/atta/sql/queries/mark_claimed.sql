@@ -1,5 +1,5 @@
--- Claims one job durably that the transaction has locked (find_claimable.sql). $1 the worker, $2 the job, $3 its queue or
--- null, $4 the time, or null for the database's. Returns the columns of claim_by_job.sql. Primary keys.
+-- Claims one job durably that the transaction has locked (find_claimable.sql). $1 the worker, $2 the job, $3 its queue
+-- or null, $4 the time, or null for the database's. Returns the columns of claim_by_job.sql. Primary keys.
 with task as not materialized (
   select task.id, task.identifier
   from {schema}._private_tasks as task

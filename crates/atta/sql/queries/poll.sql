@@ -1,8 +1,8 @@
 -- What a worker reads at each poll: whether other workers must be recovered, how many died recently, whether the
--- functions that add jobs are ours, whether the tables of jobs and queues have rules, or triggers on update or delete (a
--- foreign key that references a table gives it such triggers), whether the database can store every text, whether at most
--- a hundred queues have jobs, and in how many seconds each of the next jobs that it could run is due (negative if a job
--- is due; empty if there is none).
+-- functions that add jobs are ours, whether the tables of jobs and queues have rules, or triggers on update or delete
+-- (a foreign key that references a table gives it such triggers), whether the database can store every text, whether at
+-- most a hundred queues have jobs, and in how many seconds each of the next jobs that it could run is due (negative if
+-- a job is due; empty if there is none).
 -- $1 the task identifiers, $2 forbidden flags, $3 the time, or null for the database's, $4 the worker, $5 for how many
 -- seconds its heartbeats have been continuous, $6 its own threshold in seconds, $7 whether to search for jobs. Locks
 -- nothing.
@@ -14,9 +14,9 @@
 -- _atta_jobs_task_index contains the jobs without queue and flags, _atta_jobs_flagged_index those with flags, and
 -- _atta_jobs_queued_index those in queues. In the latter two, some jobs may have to be skipped: at most 200 are read
 -- per task and priority. If none of them can be used, the time of the last one is returned, so that the worker tries a
--- claim at each poll interval and does not sleep although jobs after these 200 are due. For the same reason the first job of
--- the 201st priority is returned; priorities after the first 200, by their first job, are not read. The windows that number
--- these jobs have frames of rows: with the default frame they would read all jobs of the same time.
+-- claim at each poll interval and does not sleep although jobs after these 200 are due. For the same reason the first
+-- job of the 201st priority is returned; priorities after the first 200, by their first job, are not read. The windows
+-- that number these jobs have frames of rows: with the default frame they would read all jobs of the same time.
 -- With a million scheduled jobs of the worker's tasks, a million due jobs of unknown tasks, 200,000 forbidden jobs and
 -- 100,000 jobs in 5,000 queues that are not due, it takes 0.4 ms and reads 160 pages from memory (PostgreSQL 15).
 with recursive task as materialized (
@@ -29,11 +29,7 @@ with recursive task as materialized (
   from task
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is null
-      and job.flags is null
+    {plain_jobs}
       and job.task_id = task.id
     order by job.priority, job.run_at
     limit 1
@@ -43,11 +39,7 @@ with recursive task as materialized (
   from plain
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is null
-      and job.flags is null
+    {plain_jobs}
       and job.task_id = plain.task_id
       and job.priority > plain.priority
     order by job.priority, job.run_at
@@ -58,11 +50,7 @@ with recursive task as materialized (
   from task
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is null
-      and job.flags is not null
+    {flagged_jobs}
       and job.task_id = task.id
     order by job.priority, job.run_at
     limit 1
@@ -72,11 +60,7 @@ with recursive task as materialized (
   from flagged
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is null
-      and job.flags is not null
+    {flagged_jobs}
       and job.task_id = flagged.task_id
       and job.priority > flagged.priority
     order by job.priority, job.run_at
@@ -87,10 +71,7 @@ with recursive task as materialized (
   from task
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is not null
+    {queued_jobs}
       and job.task_id = task.id
     order by job.priority, job.run_at
     limit 1
@@ -100,10 +81,7 @@ with recursive task as materialized (
   from queued
   cross join lateral (
     select job.priority, job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is not null
+    {queued_jobs}
       and job.task_id = queued.task_id
       and job.priority > queued.priority
     order by job.priority, job.run_at
@@ -141,11 +119,7 @@ with recursive task as materialized (
   ) as plain
   cross join lateral (
     select job.run_at
-    from {schema}._private_jobs as job
-    where job.locked_at is null
-      and job.attempts < job.max_attempts
-      and job.job_queue_id is null
-      and job.flags is null
+    {plain_jobs}
       and job.task_id = plain.task_id
       and job.priority = plain.priority
       and job.run_at >= plain.run_at
@@ -164,11 +138,7 @@ with recursive task as materialized (
     select job.run_at
     from (
       select job.run_at, job.flags, pg_catalog.row_number() over (order by job.run_at rows unbounded preceding) as place
-      from {schema}._private_jobs as job
-      where job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is null
-        and job.flags is not null
+      {flagged_jobs}
         and job.task_id = flagged.task_id
         and job.priority = flagged.priority
         and job.run_at >= flagged.run_at
@@ -190,11 +160,10 @@ with recursive task as materialized (
   cross join lateral (
     select job.run_at
     from (
-      select job.run_at, job.flags, job.job_queue_id, pg_catalog.row_number() over (order by job.run_at rows unbounded preceding) as place
-      from {schema}._private_jobs as job
-      where job.locked_at is null
-        and job.attempts < job.max_attempts
-        and job.job_queue_id is not null
+      select
+        job.run_at, job.flags, job.job_queue_id,
+        pg_catalog.row_number() over (order by job.run_at rows unbounded preceding) as place
+      {queued_jobs}
         and job.task_id = queued.task_id
         and job.priority = queued.priority
         and job.run_at >= queued.run_at

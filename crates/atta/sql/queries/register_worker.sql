@@ -1,7 +1,7 @@
 -- Registers this worker, or registers it again after it was declared dead, or after its row was lost.
 -- $1 its id, $2 host, $3 process, $4 version, $5 task identifiers, $6 slots, $7 its recovery threshold in seconds.
--- Returns when the server was started, the time that was recorded, and whether this worker was declared dead within the last day. Locks the
--- worker's own row; primary key of the table of deaths.
+-- Returns when the server was started, the time that was recorded, and whether this worker was declared dead within the
+-- last day. Locks the worker's own row; primary key of the table of deaths.
 insert into {schema}._atta_workers as worker (
   id, host, pid, version, heartbeat_at, task_identifiers, slots, recovery_threshold
 )

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 /// The placeholder and the file of each fragment.
-const FRAGMENTS: [(&str, &str); 13] = [
+const FRAGMENTS: [(&str, &str); 16] = [
     ("{job_json}", include_str!("../../sql/fragments/job_json.sql")),
     ("{job_state}", include_str!("../../sql/fragments/job_state.sql")),
     ("{job_counts}", include_str!("../../sql/fragments/job_counts.sql")),
@@ -17,6 +17,9 @@ const FRAGMENTS: [(&str, &str); 13] = [
     ("{lock_heads}", include_str!("../../sql/fragments/lock_heads.sql")),
     ("{claimable_taken}", include_str!("../../sql/fragments/claimable_taken.sql")),
     ("{claim_taken}", include_str!("../../sql/fragments/claim_taken.sql")),
+    ("{plain_jobs}", include_str!("../../sql/fragments/plain_jobs.sql")),
+    ("{flagged_jobs}", include_str!("../../sql/fragments/flagged_jobs.sql")),
+    ("{queued_jobs}", include_str!("../../sql/fragments/queued_jobs.sql")),
     ("{claimed_columns}", include_str!("../../sql/fragments/claimed_columns.sql")),
 ];
 

@@ -1,9 +1,9 @@
 //! Claiming: the only place that takes a lock on a job.
 //!
-//! Each way to claim is one file: [`held`] and [`durable`] are the two kinds of claims, [`one_by_one`] makes a durable claim
-//! after the database has refused one, [`promote`] claims held jobs again whose connection was lost, [`locks`] searches for
-//! claims with a lost reply and renews old locks, and [`unreadable`] handles jobs that the server can't send. Their
-//! statements are in [`super::queries`].
+//! Each way to claim is one file: [`held`] and [`durable`] are the two kinds of claims, [`one_by_one`] makes a durable
+//! claim after the database has refused one, [`promote`] claims held jobs again whose connection was lost, [`locks`]
+//! searches for claims with a lost reply and renews old locks, and [`unreadable`] handles jobs that the server can't
+//! send. Their statements are in [`super::queries`].
 
 pub(crate) mod durable;
 pub(crate) mod held;
@@ -32,7 +32,7 @@ use promote::Unsettled;
 pub(crate) const LANES: usize = DURABLE_LANES + HOLDING_LANES + SLOW_LANES;
 
 /// The channel on which a claim reports events before it ends.
-pub(crate) type News = mpsc::Sender<(Event, Option<oneshot::Sender<Settlement>>)>;
+pub(crate) type LaneEvents = mpsc::Sender<(Event, Option<oneshot::Sender<Settlement>>)>;
 
 /// When durable claims of jobs were made, by job id. The time distinguishes a claim from others of the same job.
 pub(crate) type Times = HashMap<i64, DateTime<Utc>>;
@@ -181,8 +181,8 @@ impl Claimed {
 }
 
 /// Opens the connections that a worker can't do without, all at once: those of held claims, and one each for durable
-/// claims, for releases and for polls. So no job waits for them, and a worker that is allowed fewer connections claims no
-/// job that it could not release.
+/// claims, for releases and for polls. So no job waits for them, and a worker that is allowed fewer connections claims
+/// no job that it could not release.
 pub(crate) async fn warm_up(shared: &Shared) -> Result<()> {
     let pools = [&shared.claim_pool, &shared.release_pool, &shared.poll_pool];
     let pools = std::iter::repeat_n(&shared.lane_pool, HOLDING_LANES).chain(pools);

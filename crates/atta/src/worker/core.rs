@@ -32,7 +32,7 @@ impl Core {
         let run = move || {
             let _logs = tracing::dispatcher::set_default(&dispatch);
             runtime.block_on(until.cancelled());
-            // The runtime drops the remaining tasks: connections that nobody uses any more.
+            // The runtime drops the remaining tasks: connections that are no longer used.
         };
         std::thread::Builder::new().name("atta-worker".into()).spawn(run).map_err(failed)?;
         Ok(Core { handle, _until_dropped: Arc::new(ended.drop_guard()) })

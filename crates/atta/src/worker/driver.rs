@@ -1,7 +1,8 @@
 //! The driver: the loop of a worker. It turns what happens into events for the planner, and carries out the planner's
 //! commands. It decides nothing.
 //!
-//! A *lane* is one task of this loop that uses a connection to claim: it ends with an event, and may report others before.
+//! A *lane* is one task of this loop that uses a connection to claim: it ends with an event, and may report others
+//! before.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::Shared;
 use super::claim::held::Settlement;
-use super::claim::{News, durable, held, locks, promote};
+use super::claim::{LaneEvents, durable, held, locks, promote};
 use super::list::RunList;
 use super::plan::Plan;
 use super::planner::{
@@ -36,8 +37,8 @@ pub(super) struct Driver {
     slots: JoinSet<()>,
     finished: mpsc::Receiver<Vec<Finished>>,
     lanes: JoinSet<Event>,
-    news_sender: News,
-    news: mpsc::Receiver<(Event, Option<oneshot::Sender<Settlement>>)>,
+    lane_event_sender: LaneEvents,
+    lane_events: mpsc::Receiver<(Event, Option<oneshot::Sender<Settlement>>)>,
     /// By lane: the channel on which the lane waits for the settlement of its batch.
     batches: HashMap<u64, oneshot::Sender<Settlement>>,
     releases: Releases,
@@ -55,7 +56,8 @@ impl Driver {
         let list = Arc::new(RunList::new(shared.slots));
         let (finished_sender, finished) = mpsc::channel(slots::CHUNKS_AHEAD);
         // Each holding lane sends at most two events, and each durable lane one.
-        let (news_sender, news) = mpsc::channel(2 * (HOLDING_LANES + SLOW_LANES) + DURABLE_LANES);
+        let (lane_event_sender, lane_events) =
+            mpsc::channel(2 * (HOLDING_LANES + SLOW_LANES) + DURABLE_LANES);
         let paused_tasks = shared.paused_tasks.changes();
         let rules = Rules::new(mode, &shared, plan);
         Driver {
@@ -67,8 +69,8 @@ impl Driver {
             paused_tasks,
             finished,
             lanes: JoinSet::new(),
-            news_sender,
-            news,
+            lane_event_sender,
+            lane_events,
             batches: HashMap::new(),
             shared,
         }
@@ -114,7 +116,7 @@ impl Driver {
         tokio::select! {
             Some(result) = self.lanes.join_next() => self.on_lane_ended(result),
             Some(finished) = self.finished.recv() => Event::Finished(finished),
-            Some((event, batch)) = self.news.recv() => self.note_batch(event, batch),
+            Some((event, batch)) = self.lane_events.recv() => self.note_batch(event, batch),
             Some(report) = self.releases.report() => Event::Released(report),
             // When hooks have ended, jobs may be claimed again.
             () = self.shared.hook_backlog.has_room(), if hooks_are_full => Event::Timer,
@@ -129,7 +131,7 @@ impl Driver {
 
     /// Handles the events that a lane has reported before the event of its end.
     fn on_lane_ended(&mut self, result: Result<Event, JoinError>) -> Event {
-        while let Ok((event, batch)) = self.news.try_recv() {
+        while let Ok((event, batch)) = self.lane_events.try_recv() {
             let event = self.note_batch(event, batch);
             self.planner.handle(event, Instant::now());
         }
@@ -170,11 +172,11 @@ impl Driver {
         for command in self.planner.take_commands() {
             match command {
                 Command::ClaimDurably(wanted) => {
-                    let news = self.news_sender.clone();
-                    self.lanes.spawn(durable::claim_durably(shared.clone(), wanted, news));
+                    let lane_events = self.lane_event_sender.clone();
+                    self.lanes.spawn(durable::claim_durably(shared.clone(), wanted, lane_events));
                 }
                 Command::Hold(wanted) => {
-                    self.lanes.spawn(held::hold(shared.clone(), wanted, self.news_sender.clone()));
+                    self.lanes.spawn(held::hold(shared.clone(), wanted, self.lane_event_sender.clone()));
                 }
                 Command::CommitBatch { lane, settlement } => {
                     // An error means that the lane has ended, and its transaction with it.

@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 
 use crate::{Error, Result};
 
-/// Jobs with one of these flags are not claimed. A function for them is called before every claim, so the flags can change
-/// while the worker runs.
+/// Jobs with one of these flags are not claimed. A function for them is called before every claim, so the flags can
+/// change while the worker runs.
 ///
 /// A function that has not returned after 500 ms is not waited for: until it returns, claims use the flags of its last
 /// call. If it has never returned, nothing is claimed. Nothing is claimed either after a call that panicked, until one

@@ -1,7 +1,7 @@
 //! Hooks that are called after a job is released: bounded in number, in bytes and in time.
 //!
-//! Hooks are the application's code and run on its runtime. Outcomes that wait for their hooks are never dropped. While too
-//! many wait, the worker claims nothing more.
+//! Hooks are the application's code and run on its runtime. Outcomes that wait for their hooks are never dropped. While
+//! too many wait, the worker claims nothing more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -27,10 +27,10 @@ struct Waiting {
     held: Vec<HeldJobs>,
     /// Jobs up to here may start.
     open_to: Order,
-    /// With one slot the order is exact: when a queued job starts, the list is shut until the job has ended and the
-    /// next job of its queue could be claimed.
+    /// With one slot the order is exact: when a queued job starts, the list is suspended until the job has ended and
+    /// the next job of its queue could be claimed.
     is_exact: bool,
-    is_shut: bool,
+    is_suspended: bool,
 }
 
 struct HeldJobs {
@@ -53,15 +53,15 @@ impl RunList {
             held: Vec::new(),
             open_to: NOTHING,
             is_exact: slots == 1,
-            is_shut: false,
+            is_suspended: false,
         };
         RunList { waiting: Mutex::new(waiting), arrived: Notify::new() }
     }
 
-    /// Ends the effect of a queued job that shut the list. The planner calls this when it knows that the job has ended,
-    /// after it has set `open_to` accordingly.
-    pub(crate) fn unshut(&self) {
-        self.lock().is_shut = false;
+    /// Lets jobs start again after a queued job has suspended the list. The planner calls this when it knows that the
+    /// job has ended, after it has set `open_to` accordingly.
+    pub(crate) fn resume(&self) {
+        self.lock().is_suspended = false;
     }
 
     /// Jobs up to this point may start.
@@ -199,7 +199,7 @@ impl Waiting {
 
     /// The most urgent job, if it may start.
     fn next(&mut self) -> Option<Next> {
-        if self.is_shut {
+        if self.is_suspended {
             return None;
         }
         let durable = self.durable.first_key_value().map(|(order, _)| *order);
@@ -214,7 +214,7 @@ impl Waiting {
                     return None;
                 }
                 let (_, (job, claimed_at)) = self.durable.pop_first()?;
-                self.is_shut = self.is_exact && job.job_queue_id.is_some();
+                self.is_suspended = self.is_exact && job.job_queue_id.is_some();
                 Some(Next { job, claim: Claim::Durable, claimed_at })
             }
             (_, Some((order, index))) if order <= self.open_to => {

@@ -34,25 +34,25 @@ const TOGETHER: Duration = Duration::from_millis(200);
 
 /// Where the listener reports what it received.
 #[derive(Clone)]
-pub(super) struct Ears {
+pub(super) struct WakeSenders {
     pub(super) wakes: mpsc::Sender<Wake>,
     /// Requests a poll.
     pub(super) poll: Arc<Notify>,
 }
 
 /// Keeps a LISTEN alive until the worker stops.
-pub(super) async fn listen(shared: Arc<Shared>, settings: ConnectionSettings, ears: Ears) {
+pub(super) async fn listen(shared: Arc<Shared>, settings: ConnectionSettings, senders: WakeSenders) {
     let (later, waiting) = mpsc::channel(unanswered::MOST);
     // A poll reads jobs that are due within its interval, and may have been sent just before the job was added.
     let soon = shared.poll_interval * 2;
-    let check = unanswered::check_later(shared.clone(), waiting, soon, ears.clone());
-    tokio::join!(check, listen_forever(shared, settings, ears, later));
+    let check = unanswered::check_later(shared.clone(), waiting, soon, senders.clone());
+    tokio::join!(check, listen_forever(shared, settings, senders, later));
 }
 
 async fn listen_forever(
     shared: Arc<Shared>,
     settings: ConnectionSettings,
-    ears: Ears,
+    senders: WakeSenders,
     later: mpsc::Sender<Waiting>,
 ) {
     let mut backoff = Backoff::default();
@@ -60,7 +60,7 @@ async fn listen_forever(
         let failures = backoff.tries();
         shared.events.send(|| WorkerEvent::ListenConnecting { failures });
         let lost = tokio::select! {
-            lost = listen_once(&shared, &settings, &ears, &later, &mut backoff) => lost,
+            lost = listen_once(&shared, &settings, &senders, &later, &mut backoff) => lost,
             () = shared.stop.cancelled() => return,
         };
         tracing::warn!(error = %lost, "the connection for LISTEN was lost; jobs are found by polling until it is restored");
@@ -76,7 +76,7 @@ async fn listen_forever(
 async fn listen_once(
     shared: &Shared,
     settings: &ConnectionSettings,
-    ears: &Ears,
+    senders: &WakeSenders,
     later: &mpsc::Sender<Waiting>,
     backoff: &mut Backoff,
 ) -> Error {
@@ -97,24 +97,24 @@ async fn listen_once(
                 is_listening = true;
                 if backoff.tries() > 0 {
                     // The start has checked it. Since then, a notification may have been missed.
-                    check_schema(shared, ears);
+                    check_schema(shared, senders);
                 }
                 *backoff = Backoff::default();
                 shared.events.send(|| WorkerEvent::ListenStarted);
                 // Jobs that were added before this connection were not announced to it. The receiver lives as long as
                 // the worker.
-                let _ = ears.wakes.send(Wake::Hint).await;
+                let _ = senders.wakes.send(Wake::Hint).await;
                 continue;
             }
             message = poll_fn(|cx| connection.poll_message(cx)) => message,
             () = tokio::time::sleep(unnamed.pause(Instant::now())), if unnamed.count > 0 => {
-                announce(shared, unnamed.answer(Instant::now()), ears);
+                announce(shared, unnamed.answer(Instant::now()), senders);
                 continue;
             }
         };
         match message {
             Some(Ok(AsyncMessage::Notification(notice))) => {
-                receive(shared, &notice, ears, later, &mut unnamed)
+                receive(shared, &notice, senders, later, &mut unnamed)
             }
             Some(Ok(_)) => {}
             Some(Err(error)) => return failed(error),
@@ -126,56 +126,56 @@ async fn listen_once(
 fn receive(
     shared: &Shared,
     notice: &Notification,
-    ears: &Ears,
+    senders: &WakeSenders,
     later: &mpsc::Sender<Waiting>,
     unnamed: &mut Unnamed,
 ) {
     match notice.channel() {
         "jobs:insert" => match announced_jobs(notice.payload(), shared.utils.schema().name()) {
-            Announced::Here(count) => announce(shared, count, ears),
-            Announced::Job(job) => receive_job(shared, &job, ears, later),
+            Announced::Here(count) => announce(shared, count, senders),
+            Announced::Job(job) => receive_job(shared, &job, senders, later),
             Announced::Somewhere(count) => {
                 let now = Instant::now();
                 unnamed.count = unnamed.count.saturating_add(count);
                 let is_likely_ours = !shared.functions_are_ours.load(Ordering::Relaxed);
                 if is_likely_ours || unnamed.pause(now).is_zero() {
-                    announce(shared, unnamed.answer(now), ears);
+                    announce(shared, unnamed.answer(now), senders);
                 }
             }
             Announced::Nothing => {}
         },
-        "worker:migrate" if may_break_us(notice.payload()) => check_schema(shared, ears),
+        "worker:migrate" if may_break_us(notice.payload()) => check_schema(shared, senders),
         _ => {}
     }
 }
 
 /// Asks for an added job, or leaves it to another worker of the fleet.
-fn receive_job(shared: &Shared, job: &AddedJob, ears: &Ears, later: &mpsc::Sender<Waiting>) {
+fn receive_job(shared: &Shared, job: &AddedJob, senders: &WakeSenders, later: &mpsc::Sender<Waiting>) {
     let fleet = shared.fleet.lock().unwrap_or_else(PoisonError::into_inner);
     let answer = fleet.answer(&shared.task_identifiers, job.id, &job.task_identifier);
     drop(fleet);
     match answer {
-        Answer::Now => announce(shared, 1, ears),
+        Answer::Now => announce(shared, 1, senders),
         Answer::After(pause) => {
             let since = Instant::now();
             let waiting = Waiting { id: job.id, since, check_at: since + pause };
             if later.try_send(waiting).is_err() {
-                announce(shared, 1, ears);
+                announce(shared, 1, senders);
             }
         }
         Answer::Never => {}
     }
 }
 
-fn check_schema(shared: &Shared, ears: &Ears) {
+fn check_schema(shared: &Shared, senders: &WakeSenders) {
     shared.check_schema.store(true, Ordering::Relaxed);
-    ears.poll.notify_one();
+    senders.poll.notify_one();
 }
 
-fn announce(shared: &Shared, count: usize, ears: &Ears) {
+fn announce(shared: &Shared, count: usize, senders: &WakeSenders) {
     shared.announced.fetch_add(count, Ordering::Relaxed);
     // If the channel is full, the worker wakes up anyway.
-    let _ = ears.wakes.try_send(Wake::Announced);
+    let _ = senders.wakes.try_send(Wake::Announced);
 }
 
 /// Jobs that were announced without the name of their schema.

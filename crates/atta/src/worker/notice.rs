@@ -46,8 +46,8 @@ pub(super) fn announced_jobs(payload: &str, schema: &str) -> Announced {
     }
 }
 
-/// Whether the payload of `worker:migrate` announces a breaking revision that is newer than those this version knows. It is a
-/// hint: the table `migrations` of our own schema has the facts.
+/// Whether the payload of `worker:migrate` announces a breaking revision that is newer than those this version knows.
+/// It is a hint: the table `migrations` of our own schema has the facts.
 pub(super) fn may_break_us(payload: &str) -> bool {
     let Ok(notice) = serde_json::from_str::<serde_json::Value>(payload) else { return false };
     let revision = notice.get("migrationNumber").and_then(serde_json::Value::as_i64);

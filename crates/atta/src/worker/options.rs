@@ -122,9 +122,9 @@ impl WorkerOptions {
         self
     }
 
-    /// How many connections the pool for tasks and [`WorkerUtils`](crate::WorkerUtils) may open. At least 2; default: 10. The worker itself
-    /// has up to eleven more: six for claims, two for releases, and one each for heartbeats, for polls and for LISTEN.
-    /// While statements are stuck, it opens up to five others.
+    /// How many connections the pool for tasks and [`WorkerUtils`](crate::WorkerUtils) may open. At least 2; default: 10.
+    /// The worker itself has up to eleven more: six for claims, two for releases, and one each for heartbeats, for polls
+    /// and for LISTEN. While statements are stuck, it opens up to five others.
     pub fn max_pg_conn(mut self, count: usize) -> WorkerOptions {
         self.max_pg_conn = count;
         self
@@ -298,8 +298,8 @@ impl WorkerOptions {
     }
 
     /// The settings of the connection, if there is a connection string, or the environment names a database. `None` if
-    /// there is only a pool. For crates that extend a worker, as are the next four methods: call them when all options are
-    /// set.
+    /// there is only a pool. For crates that extend a worker, as are the next four methods: call them when all options
+    /// are set.
     pub fn connection_settings(&self) -> Result<Option<ConnectionSettings>> {
         self.url().map(|url| ConnectionSettings::new(&url)).transpose()
     }

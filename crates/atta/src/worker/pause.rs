@@ -1,7 +1,7 @@
 //! Paused tasks: tasks whose jobs a worker does not claim for now.
 //!
-//! The application changes the set while the worker runs. The driver receives each change, and the planner claims by the
-//! new set. A job that was claimed before and has not begun is returned.
+//! The application changes the set while the worker runs. The driver receives each change, and the planner claims by
+//! the new set. A job that was claimed before and has not begun is returned.
 
 use std::collections::BTreeSet;
 

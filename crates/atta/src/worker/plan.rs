@@ -17,8 +17,8 @@ use crate::testing::Clock;
 #[non_exhaustive]
 #[must_use]
 pub struct LocalQueueConfig {
-    /// How many jobs are claimed beyond those that run. At least 1; default: 100. The next jobs are claimed when half
-    /// of them have started.
+    /// How many jobs are claimed beyond those that run. At least 1; default: 100. The next jobs are claimed when a
+    /// quarter of them have started.
     pub size: usize,
     /// How long a job may wait in the local queue before it is returned. Default: 5 minutes.
     pub ttl: Duration,
@@ -145,12 +145,12 @@ impl Default for Plan {
 }
 
 impl Plan {
-    pub(super) fn start_cron(&self, shared: &Arc<Shared>, company: &mut JoinSet<()>) {
+    pub(super) fn start_cron(&self, shared: &Arc<Shared>, background: &mut JoinSet<()>) {
         if !self.cron_may_grow && self.cron.list().is_empty() {
             return;
         }
         let events = shared.events.clone();
-        company.spawn(crate::cron::run_schedule(
+        background.spawn(crate::cron::run_schedule(
             shared.cron_pool.clone(),
             shared.utils.schema().clone(),
             self.cron.clone(),

@@ -11,8 +11,9 @@
 //! - [`shutdown`]: the phases of the end;
 //! - [`tasks`]: which tasks' jobs are held; [`pauses`]: why no claim is sent for a while.
 //!
-//! What crosses machines is in four files: [`woken`] handles wake-ups, [`send`] decides what is sent now, [`claimed`] handles
-//! the answers of claims, and [`ended`] handles jobs that have ended, and the end of the worker.
+//! Decisions that concern several machines are in four files: [`woken`] handles wake-ups, [`send`] decides what is sent
+//! now, [`claimed`] handles the answers of claims, and [`ended`] handles jobs that have ended, and the end of the
+//! worker.
 //!
 //! Jobs start by priority, run_at and id, whatever kind of claim they need. Claimed jobs wait in one list in that order
 //! (`list.rs`), and the planner opens the list as far as both kinds of claims are known to have brought everything.
@@ -63,15 +64,15 @@ use unreleased::Unreleased;
 /// Durable jobs that wait for more urgent ones are returned after this time, so that other workers can run them.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// How long the end of the worker waits for jobs that can't be released, if nothing else is left and the grace period is
-/// over.
+/// How long the end of the worker waits for jobs that can't be released, if nothing else is left and the grace period
+/// is over.
 const TO_COME_FREE: Duration = Duration::from_secs(1);
 
-/// What other parts of the worker have found out, as it is now.
+/// Facts that other parts of the worker have found out, as of now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
-    /// Whether the last poll allows held claims: the functions are ours, the table of jobs has no triggers, and the fleet is
-    /// not under suspicion.
+    /// Whether the last poll allows held claims: the functions are ours, the table of jobs has no triggers, and the
+    /// fleet is not under suspicion.
     pub(crate) may_hold: bool,
     /// Whether too many outcomes wait for their hooks.
     pub(crate) hooks_are_full: bool,
@@ -113,7 +114,7 @@ pub(crate) struct Planner {
     shutdown: Shutdown,
     /// Statements under way that claim, commit or search.
     lanes: usize,
-    /// Jobs were claimed since all was last asked for.
+    /// Jobs were claimed since a run until no job is left has last asked for all jobs.
     has_found: bool,
     /// Why the database has rejected an outcome several times.
     refused_release: Option<Arc<str>>,
@@ -151,7 +152,7 @@ impl Planner {
         }
     }
 
-    /// Takes in what the surroundings are now. Call it before the other functions.
+    /// Updates the surroundings. Call it before the other functions.
     pub(crate) fn observe(&mut self, surroundings: Surroundings) {
         self.surroundings = surroundings;
     }
@@ -231,34 +232,6 @@ impl Planner {
         times.into_iter().flatten().fold(self.jobs.next_timer(), Instant::min)
     }
 
-    /// Whether the run has ended. A run until no job is left asks once more after it has found jobs: a job may have been
-    /// passed by because a batch was just about to free it, or because its task became a slow one meanwhile.
-    pub(crate) fn is_done(&mut self, now: Instant) -> bool {
-        self.give_up_refused_release();
-        let is_done = self.has_nothing_left();
-        let has_asked = self.rules.mode == Mode::UntilShutdown
-            || self.shutdown.has_begun()
-            || self.error.is_some()
-            || !self.has_found;
-        if is_done && !has_asked {
-            self.has_found = false;
-            self.durable.pauses.end_all_but_errors();
-            self.wake_up(now);
-            self.plan(now);
-            return false;
-        }
-        is_done
-    }
-
-    /// How the run ended, and whether nothing is left that others have to recover.
-    pub(crate) fn end(mut self, now: Instant) -> (crate::Result<()>, bool) {
-        let is_clear = self.lost.knows_all(now) && !self.shutdown.has_left();
-        if self.rules.mode == Mode::UntilEmpty && !self.refused.is_empty() {
-            self.error = self.error.or_else(|| self.refused.take_error());
-        }
-        (self.error.map_or(Ok(()), Err), is_clear)
-    }
-
     pub(crate) fn has_shutdown_begun(&self) -> bool {
         self.shutdown.has_begun()
     }
@@ -273,16 +246,6 @@ impl Planner {
         self.jobs.ids().any(|known| known == id)
             || self.unreleased.ids().any(|known| known == id)
             || self.held.batches.settling_ids().any(|known| known == id)
-    }
-
-    fn has_nothing_left(&self) -> bool {
-        let is_clear = !self.lost.holds_up_claims() || self.error.is_some() || self.shutdown.has_left();
-        let is_idle = self.jobs.is_empty() && self.unreleased.is_empty() && self.lanes == 0 && is_clear;
-        is_idle
-            && match self.rules.mode {
-                Mode::UntilShutdown => self.shutdown.has_begun(),
-                Mode::UntilEmpty => self.shutdown.has_begun() || !self.has_more() || self.error.is_some(),
-            }
     }
 
     /// Whether there may be due jobs.

@@ -1,5 +1,5 @@
-//! The worker's statements: one function per file in `sql/queries`, named like its file. The text of a statement and the
-//! list of its parameters are in its function and nowhere else. The function also decodes the rows.
+//! The worker's statements: one function per file in `sql/queries`, named like its file. The text of a statement and
+//! the list of its parameters are in its function and nowhere else. The function also decodes the rows.
 //!
 //! A statement that is sent together with others has a function in two steps. The first step prepares it, and returns a
 //! future. The future sends the statement as soon as it is polled, so several of them that are joined are sent in their

@@ -32,8 +32,8 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the database may refuse to store what the outcome contains: a payload, which may be nested too deeply, or
-    /// characters that the encoding of the database lacks.
+    /// Whether the database may refuse to store what the outcome contains: a payload, which may be nested too deeply,
+    /// or characters that the encoding of the database lacks.
     pub(crate) fn may_be_refused(&self, takes_any_text: bool) -> bool {
         match self {
             Outcome::Failed(failure) => {

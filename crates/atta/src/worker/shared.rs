@@ -69,7 +69,8 @@ pub(crate) struct Shared {
     pub(crate) functions_are_ours: AtomicBool,
     /// Whether at most about a hundred queues had jobs at the last poll.
     pub(crate) has_few_queues: AtomicBool,
-    /// Whether the tables of jobs and queues had triggers on update or delete at the last poll. True before the first poll.
+    /// Whether the tables of jobs and queues had triggers on update or delete at the last poll. True before the first
+    /// poll.
     pub(crate) has_triggers: AtomicBool,
     /// Whether the database can store every text, by the last poll. False before the first poll.
     pub(crate) stores_any_text: AtomicBool,
@@ -109,8 +110,8 @@ impl Shared {
         self.task_identifiers.iter().filter(|task| !self.paused_tasks.contains(task)).cloned().collect()
     }
 
-    /// If a statement was not answered in time, the idle connections may be no better. They are closed, so that the next
-    /// statements open others instead of waiting as long.
+    /// If a statement was not answered in time, the idle connections may be no better. They are closed, so that the
+    /// next statements open others instead of waiting as long.
     pub(crate) fn on_error(&self, error: &Error) {
         if error.is_unanswered() {
             let claims = [&self.lane_pool, &self.claim_pool];

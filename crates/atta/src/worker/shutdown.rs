@@ -1,5 +1,5 @@
-//! What ends a worker: its handle, signals, and the hooks that run at the end. `planner/shutdown.rs` has the phases of the
-//! end.
+//! What ends a worker: its handle, signals, and the hooks that run at the end. `planner/shutdown.rs` has the phases of
+//! the end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::{Error, Result};
 /// How long hooks may take to end.
 const FOR_HOOKS: Duration = Duration::from_secs(1);
 
-/// Supervisors and `timeout` send a signal to a process and to its group, so that it arrives twice. Signals that follow the
-/// first one within this time are ignored.
+/// Supervisors and `timeout` send a signal to a process and to its group, so that it arrives twice. Signals that follow
+/// the first one within this time are ignored.
 const REPEATS: Duration = Duration::from_secs(5);
 
 /// Shuts a worker down from another place in the program. Cheap to clone.

@@ -14,10 +14,10 @@ use super::list::{Next, RunList};
 use super::run::{Claim, Finished, Outcome, run_job};
 
 /// Outcomes of quick jobs are handed over together, at most this many at a time.
-const COMPANY: usize = 256;
+const CHUNK: usize = 256;
 
 /// An outcome is handed over when the jobs since the last one have taken this long together.
-const COMPANY_TIME: Duration = Duration::from_millis(1);
+const CHUNK_TIME: Duration = Duration::from_millis(1);
 
 /// How many groups of outcomes may wait for the driver. A slot with another group waits until the driver has caught up.
 pub(crate) const CHUNKS_AHEAD: usize = 64;
@@ -67,7 +67,7 @@ impl Slot {
             let finished = self.run_one(next).await;
             self.ended_in += finished.duration;
             self.ended.push(finished);
-            if self.ended.len() >= COMPANY || self.ended_in >= COMPANY_TIME {
+            if self.ended.len() >= CHUNK || self.ended_in >= CHUNK_TIME {
                 self.hand_over().await;
                 // Jobs that never wait must not keep the other tasks of this thread from running.
                 tokio::task::yield_now().await;

@@ -1,6 +1,6 @@
 //! How a running worker reacts to changes of its schema. It stops after a migration that this version does not support,
 //! restores our own objects if another tool dropped them, and waits if the schema does not exist. It never installs the
-//! schema again: somebody has dropped it on purpose, and may be about to restore a backup.
+//! schema again: it was dropped on purpose, perhaps before a backup is restored.
 
 use std::sync::atomic::Ordering;
 

@@ -25,7 +25,7 @@ use crate::{Error, Result, recovery};
 pub(crate) enum Wake {
     /// There may be jobs, of any kind.
     Hint,
-    /// Jobs were added; `Shared::announced` says how many.
+    /// Jobs were added; `Shared::announced` has their number.
     Announced,
     /// The next jobs are due then, in this order, as far as the database knows.
     Due(Vec<Instant>),
@@ -49,8 +49,8 @@ fn hint(wakes: &mpsc::Sender<Wake>) {
     let _ = wakes.try_send(Wake::Hint);
 }
 
-/// Polls at the interval, and when asked to, until the worker has ended. The first poll does not look for jobs: a worker that
-/// finds no job asks. Heartbeats do not depend on it (`recovery/heartbeat.rs`).
+/// Polls at the interval, and when requested, until the worker has ended. The first poll reads no due times: a worker
+/// that finds no job requests a poll that does. Heartbeats do not depend on it (`recovery/heartbeat.rs`).
 pub(crate) async fn poll(shared: Arc<Shared>, wakes: mpsc::Sender<Wake>, asked: Arc<Notify>) {
     let again = shared.recovery_threshold / recovery::PER_THRESHOLD;
     let interval = shared.poll_interval.min(again);
@@ -166,7 +166,7 @@ async fn ask(shared: &Shared, for_jobs: bool) -> Result<Polled> {
     let continuous = shared.continuity.duration(Instant::now());
     let tasks = shared.active_tasks();
     let polled = queries::poll(shared.on(&client), &tasks, &forbidden, continuous, for_jobs).await?;
-    // One may be due: only a claim can tell.
+    // A job may be due. Only a claim can find out.
     let next_due = if knows_flags { polled.next_due } else { vec![0.0] };
     Ok(Polled { next_due, ..polled })
 }

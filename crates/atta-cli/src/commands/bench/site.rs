@@ -10,7 +10,7 @@ use crate::connect::{open, reason};
 use crate::output::Failure;
 
 /// How long the server may take to end a closed connection.
-const GOODBYE: Duration = Duration::from_secs(10);
+const LONGEST_END: Duration = Duration::from_secs(10);
 
 /// Before PostgreSQL 15, statistics went to a process that published them every half second.
 const COLLECTOR: Duration = Duration::from_millis(700);
@@ -162,7 +162,7 @@ impl Site {
         let others = include_str!("../../../sql/count_connections.sql");
         let began = Instant::now();
         while self.query(others, &[&self.name]).await?.get::<_, i64>(0) > staying {
-            if began.elapsed() > GOODBYE {
+            if began.elapsed() > LONGEST_END {
                 return Err(Failure::new(
                     "closed connections do not disappear from the server, so the costs can't be measured",
                 ));

@@ -4,15 +4,19 @@ use std::time::Instant;
 
 use super::one_by_one::{self, OneByOne};
 use super::unreadable::{fail_unreadable_jobs, is_unreadable};
-use super::{Claimable, Claimed, Level, News, Shared};
+use super::{Claimable, Claimed, LaneEvents, Level, Shared};
 use crate::db::lease::Lease;
 use crate::worker::planner::Event;
 use crate::worker::queries::{self, ClaimedRows, Connection, MANY};
 use crate::{Error, Job, Result};
 
 /// One durable claim, from its connection to its decoded jobs.
-pub(crate) async fn claim_durably(shared: std::sync::Arc<Shared>, wanted: Claimable, news: News) -> Event {
-    let mut claimed = claim_jobs(&shared, &wanted, &news).await;
+pub(crate) async fn claim_durably(
+    shared: std::sync::Arc<Shared>,
+    wanted: Claimable,
+    lane_events: LaneEvents,
+) -> Event {
+    let mut claimed = claim_jobs(&shared, &wanted, &lane_events).await;
     if let Err(error) = &claimed {
         shared.on_error(error);
         let is_found = fail_unreadable_jobs(&shared, error).await;
@@ -24,7 +28,7 @@ pub(crate) async fn claim_durably(shared: std::sync::Arc<Shared>, wanted: Claima
 }
 
 /// Claims due jobs durably: queued ones of all tasks, and of some tasks also those without a queue.
-async fn claim_jobs(shared: &Shared, wanted: &Claimable, news: &News) -> Result<Claimed> {
+async fn claim_jobs(shared: &Shared, wanted: &Claimable, lane_events: &LaneEvents) -> Result<Claimed> {
     if wanted.one_by_one {
         return claim_one_by_one(shared, wanted).await;
     }
@@ -43,9 +47,9 @@ async fn claim_jobs(shared: &Shared, wanted: &Claimable, news: &News) -> Result<
     };
     let level = rows.level(wanted)?;
     if rows.len() >= MANY && !wanted.is_of_seen() {
-        // If the driver has ended, nobody needs this report.
+        // If the driver has ended, this report is not needed.
         let answered = Event::Answered { sent_at: wanted.sent_at, epoch: wanted.epoch, level: level.clone() };
-        let _ = news.send((answered, None)).await;
+        let _ = lane_events.send((answered, None)).await;
         tokio::task::yield_now().await;
     }
     read(connection, rows, wanted, level, has_forbidden).await
@@ -109,8 +113,8 @@ struct Loaded {
     unreadable: Vec<(Job, Error)>,
 }
 
-/// Reads the payloads that a claim left out, one by one, until the bytes are used up. Jobs whose payloads could not be read
-/// because of the connection count as those for which there is no room.
+/// Reads the payloads that a claim left out, one by one, until the bytes are used up. Jobs whose payloads could not be
+/// read because of the connection count as those for which there is no room.
 async fn load_payloads(connection: Connection<'_>, jobs: Vec<Job>, bytes: usize) -> Loaded {
     if !jobs.iter().any(Job::lacks_payload) {
         return Loaded { jobs, ..Loaded::default() };

@@ -6,13 +6,15 @@
 //! claims, and commits. The commit also frees the jobs that were picked and not started, at no cost. If the worker
 //! dies, all of its held jobs are free at once.
 //!
-//! If the connection is lost, so are the row locks. Then the lane claims the jobs that nobody has changed since
-//! durably, on another connection, and releases them as durable claims. So a job runs a second time only if its
+//! If the connection is lost, so are the row locks. Then the lane durably claims those of the jobs that were not
+//! changed since, on another connection, and releases them as durable claims. So a job runs a second time only if its
 //! connection was lost while it was held and another worker claimed it first.
 //!
 //! A settlement that the database refuses has the same effect as a lost connection: the rollback frees all jobs of the
-//! batch. So nothing is held while triggers or foreign keys could refuse a change (`jobs_have_triggers` of the poll), and
-//! nothing for a while after a refusal (`HeldClaims::on_refused`).
+//! batch. So nothing is held while triggers or foreign keys could refuse a change (`jobs_have_triggers` of the poll),
+//! and nothing for a while after a refusal (`HeldClaims::on_refused`). A savepoint after the pick would keep the row
+//! locks, but the deletion and the commit could then no longer be sent together, and a row that is locked by a
+//! transaction and deleted by its subtransaction needs a multixact.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ use tokio::sync::oneshot;
 
 use super::promote::Unsettled;
 use super::unreadable::fail_unreadable_jobs;
-use super::{Left, News, Shared, Times};
+use super::{LaneEvents, Left, Shared, Times};
 use crate::db::lease::Lease;
 use crate::job::Place;
 use crate::worker::fleet;
@@ -76,9 +78,9 @@ pub(crate) struct Wanted {
 }
 
 /// One held claim, from its pick to its commit.
-pub(crate) async fn hold(shared: Arc<Shared>, wanted: Wanted, news: News) -> Event {
+pub(crate) async fn hold(shared: Arc<Shared>, wanted: Wanted, lane_events: LaneEvents) -> Event {
     let (lane, mut left) = (wanted.lane, Left::default());
-    let picked = pick_and_commit(&shared, wanted, &news, &mut left).await;
+    let picked = pick_and_commit(&shared, wanted, &lane_events, &mut left).await;
     Event::BatchEnded { lane, picked, left }
 }
 
@@ -87,12 +89,12 @@ pub(crate) async fn hold(shared: Arc<Shared>, wanted: Wanted, news: News) -> Eve
 async fn pick_and_commit(
     shared: &Arc<Shared>,
     wanted: Wanted,
-    news: &News,
+    lane_events: &LaneEvents,
     left: &mut Left,
 ) -> Result<usize> {
     let client = Lease::get(&shared.lane_pool, "claiming jobs").await?;
     let lane = wanted.lane;
-    let (jobs, without_room) = match pick(shared.on(&client), wanted, news).await {
+    let (jobs, without_room) = match pick(shared.on(&client), wanted, lane_events).await {
         Ok(picked) => picked,
         Err(error) => {
             client.discard();
@@ -109,7 +111,7 @@ async fn pick_and_commit(
         return Ok(0);
     }
     let (settle, settlement) = oneshot::channel();
-    let sent = news.send((Event::Picked { lane, jobs, without_room }, Some(settle))).await;
+    let sent = lane_events.send((Event::Picked { lane, jobs, without_room }, Some(settle))).await;
     // An error means that the driver has ended. The dropped transaction frees the jobs.
     let (Ok(()), Ok(settlement)) = (sent, settlement.await) else {
         client.discard();
@@ -138,13 +140,13 @@ async fn pick_and_commit(
 async fn pick(
     connection: Connection<'_>,
     wanted: Wanted,
-    news: &News,
+    lane_events: &LaneEvents,
 ) -> Result<(Vec<Arc<Job>>, Vec<Arc<Job>>)> {
     let Wanted { lane, request, bytes } = wanted;
     let (rows, seen) = query(connection, &request).await?;
     let copy = request.clone();
-    // If the driver has ended, nobody needs this report.
-    let _ = news.send((Event::Seen { lane, request: copy, seen }, None)).await;
+    // If the driver has ended, this report is not needed.
+    let _ = lane_events.send((Event::Seen { lane, request: copy, seen }, None)).await;
     if rows.len() >= MANY {
         tokio::task::yield_now().await;
     }
@@ -229,8 +231,8 @@ async fn send(
     Ok((rows, Seen { levels, first, found, now, took: start.elapsed() }))
 }
 
-/// Reads the picked jobs, in the order in which they are to run. Large payloads are read one by one, until the bytes are
-/// used up; the jobs from there on are returned apart, without a payload.
+/// Reads the picked jobs, in the order in which they are to run. Large payloads are read one by one, until the bytes
+/// are used up; the jobs from there on are returned apart, without a payload.
 async fn read(
     connection: Connection<'_>,
     rows: PickedRows,
@@ -267,8 +269,8 @@ async fn read(
     Ok((jobs, without_room))
 }
 
-/// Writes the settlement and commits. Returns when the jobs that still run were claimed durably. On failure also says
-/// whether the commit may have come through.
+/// Writes the settlement and commits. Returns when the jobs that still run were claimed durably. An error is
+/// returned with whether the commit may have succeeded.
 async fn write(shared: &Shared, client: &Lease, settlement: &Settlement) -> Result<Times, (Error, bool)> {
     let failed = |error| (error, false);
     let connection = shared.on(client);

@@ -1,8 +1,9 @@
 //! A durable claim after the database has refused one: each job is claimed by a statement of its own.
 //!
-//! A trigger of the application may raise an error, or take very long, when a certain job is claimed. A claim of several
-//! jobs would then fail again and again, and none of them would start. Here one transaction locks the jobs, and claims each
-//! under a savepoint. The jobs that the database refuses are reported, and the planner leaves them out for a while.
+//! A trigger of the application may raise an error, or take very long, when a certain job is claimed. A claim of
+//! several jobs would then fail again and again, and none of them would start. Here one transaction locks the jobs, and
+//! claims each under a savepoint. The jobs that the database refuses are reported, and the planner leaves them out for
+//! a while.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ use crate::worker::queries::{self, ClaimedRows, Connection, LockedJob};
 
 const CLAIMING: &str = "claiming jobs one by one";
 
-/// The search may take long in a large table. Nothing of the application runs in it. Deferred triggers fire when their job
-/// is claimed, so that an error concerns only that job, and not the commit.
+/// The search may take long in a large table. Nothing of the application runs in it. Deferred triggers fire when their
+/// job is claimed, so that an error concerns only that job, and not the commit.
 const BEGIN: &str = "begin isolation level read committed; set constraints all immediate; \
      set local idle_in_transaction_session_timeout = '10s'; set local statement_timeout = '45s'";
 

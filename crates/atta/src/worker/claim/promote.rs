@@ -1,5 +1,5 @@
-//! Promotion after the connection of held jobs was lost, or after the database refused to commit their batch: jobs that
-//! nobody has changed since are claimed durably, and released as durable claims.
+//! Promotion after the connection of held jobs was lost, or after the database refused to commit their batch: jobs
+//! that were not changed since are claimed durably, and released as durable claims.
 //!
 //! This does not count as a lane. It may take long: until the database is reachable again, and until other transactions
 //! have unlocked the rows.
@@ -75,7 +75,8 @@ pub(crate) async fn promote(shared: Arc<Shared>, lane: u64, mut unsettled: Unset
 /// The jobs of a batch after the new claim.
 pub(crate) struct Split {
     pub(crate) left: Left,
-    /// Outcomes of jobs that could not be claimed. Others have claimed them since, or the settlement was written after all.
+    /// Outcomes of jobs that could not be claimed. Others have claimed them since, or the settlement was written after
+    /// all.
     pub(crate) others: Vec<Finished>,
 }
 
@@ -98,9 +99,9 @@ pub(crate) fn split(mut unsettled: Unsettled, promoted: Promoted) -> Split {
     Split { left: Left { locked_at: ours, running, finished, is_unknown, unsettled }, others }
 }
 
-/// Claims these jobs again. If the database refuses that, for example because a trigger raises an error for one of them,
-/// each half is tried apart, and so on. A job that is refused alone counts as blocked: it is tried again later. The last
-/// such error is returned too.
+/// Claims these jobs again. If the database refuses that, for example because a trigger raises an error for one of
+/// them, each half is tried apart, and so on. A job that is refused alone counts as blocked: it is tried again later.
+/// The last such error is returned too.
 async fn claim_untouched(shared: &Shared, jobs: &[Arc<Job>]) -> Result<(Promoted, Option<Error>)> {
     let mut promoted = Promoted { ours: Times::new(), blocked: HashSet::new() };
     let mut refusal = None;

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::super::fleet::SECOND;
 use super::super::{Shared, queries};
-use super::{Ears, announce};
+use super::{WakeSenders, announce};
 use crate::Result;
 use crate::db::lease::Lease;
 
@@ -34,7 +34,7 @@ pub(super) async fn check_later(
     shared: Arc<Shared>,
     mut added: mpsc::Receiver<Waiting>,
     soon: Duration,
-    ears: Ears,
+    senders: WakeSenders,
 ) {
     let mut list = List::default();
     loop {
@@ -47,26 +47,26 @@ pub(super) async fn check_later(
             },
             () = tokio::time::sleep_until(next.unwrap_or_else(tokio::time::Instant::now)), if next.is_some() => {
                 let ids = list.take(Instant::now());
-                check(&shared, &ids, soon, &ears).await;
+                check(&shared, &ids, soon, &senders).await;
             }
             () = shared.stop.cancelled() => return,
         }
     }
 }
 
-async fn check(shared: &Shared, ids: &[i64], soon: Duration, ears: &Ears) {
+async fn check(shared: &Shared, ids: &[i64], soon: Duration, senders: &WakeSenders) {
     let checked = tokio::time::timeout(PATIENCE, find(shared, ids, soon)).await;
     match checked {
         Ok(Ok(found)) => {
             if found.due > 0 {
-                announce(shared, found.due, ears);
+                announce(shared, found.due, senders);
             }
             if found.soon > 0 {
-                ears.poll.notify_one();
+                senders.poll.notify_one();
             }
         }
         // A claim reports errors of the database.
-        Ok(Err(_)) | Err(_) => announce(shared, ids.len(), ears),
+        Ok(Err(_)) | Err(_) => announce(shared, ids.len(), senders),
     }
 }
 

@@ -25,16 +25,16 @@ impl WorkerOptions {
         self
     }
 
-    /// How long claimed jobs wait for a statement that may bring a more urgent job. Default: 1 s. Hidden: tests of the order
-    /// set it, so that a machine on which statements take seconds does not fail them.
+    /// How long claimed jobs wait for a statement that may bring a more urgent job. Default: 1 s. Hidden: tests of the
+    /// order set it, so that a machine on which statements take seconds does not fail them.
     #[doc(hidden)]
     pub fn order_patience(mut self, patience: Duration) -> WorkerOptions {
         self.plan.order_patience = patience;
         self
     }
 
-    /// Holds jobs even while the table of jobs has triggers or foreign keys, which may refuse to change a job. Hidden: tests
-    /// that observe held jobs by triggers set it.
+    /// Holds jobs even while the table of jobs has triggers or foreign keys, which may refuse to change a job. Hidden:
+    /// tests that observe held jobs by triggers set it.
     #[doc(hidden)]
     pub fn trust_triggers(mut self, trusts: bool) -> WorkerOptions {
         self.plan.trusts_triggers = trusts;

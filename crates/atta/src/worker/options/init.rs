@@ -26,8 +26,8 @@ use crate::{Error, Result, Schema, WorkerUtils};
 /// release normally takes far less. A batch that takes longer is split, so that one slow job does not delay the others.
 const TO_RELEASE: Duration = Duration::from_secs(1);
 
-/// How long the server may work on a durable claim. A claim that takes longer is made again job by job, since one of the
-/// jobs may be the cause, by a trigger of the application (`claim/one_by_one.rs`).
+/// How long the server may work on a durable claim. A claim that takes longer is made again job by job, since one of
+/// the jobs may be the cause, by a trigger of the application (`claim/one_by_one.rs`).
 const CLAIM_LIMITS: pool::StatementLimits =
     pool::StatementLimits { statement: Some(Duration::from_secs(5)), lock: lease::SERVER_LIMIT };
 
@@ -40,8 +40,8 @@ const LANE_LIMITS: pool::StatementLimits =
 const POLL_LIMITS: pool::StatementLimits =
     pool::StatementLimits { statement: Some(Duration::from_secs(30)), lock: Duration::from_secs(5) };
 
-/// The same for cron. An add by key, or to a queue, may wait for another transaction. Cron then adds the jobs of the other
-/// items first.
+/// The same for cron. An add by key, or to a queue, may wait for another transaction. Cron then adds the jobs of the
+/// other items first.
 const CRON_LIMITS: pool::StatementLimits =
     pool::StatementLimits { statement: Some(Duration::from_secs(30)), lock: Duration::from_secs(1) };
 
@@ -122,7 +122,7 @@ impl WorkerOptions {
             worker_id,
             utils,
             texts: Texts::new(schema.clone()),
-            // A plan that is kept on a connection of somebody else's could be one for an empty table.
+            // On a connection that the worker shares with others, a plan may have been made while the table was empty.
             use_prepared: self.use_prepared.unwrap_or(is_direct && config.is_some()),
             is_own_session: is_direct && config.is_some(),
             task_identifiers: self.tasks.identifiers(),
@@ -174,7 +174,7 @@ impl WorkerOptions {
     }
 }
 
-/// How often a start that waits for the database says so.
+/// How often a start that waits for the database logs this.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(30);
 
 /// Whether to retry while the database does not answer.

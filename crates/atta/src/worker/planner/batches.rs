@@ -1,7 +1,7 @@
 //! The batches that lanes hold: which of their jobs have ended, and which lane of this worker has a job.
 //!
-//! A batch is open while its jobs run, then settling while its lane writes their outcomes or claims them again, then gone.
-//! A job that ends while its batch is settling waits: it can be released only when it is claimed durably.
+//! A batch is open while its jobs run, then settling while its lane writes their outcomes or claims them again, then
+//! gone. A job that ends while its batch is settling waits: it can be released only when it is claimed durably.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::Job;
 pub(super) struct Batch {
     pub(super) lane: u64,
     pub(super) jobs: Vec<Arc<Job>>,
-    /// Jobs that another batch has lost, with its connection. They run as jobs of that batch.
+    /// Jobs of another batch whose connection was lost. They still run as jobs of that batch.
     pub(super) known: Vec<i64>,
     pub(super) finished: Vec<Finished>,
     pub(super) began: Instant,
@@ -41,14 +41,14 @@ struct Settling {
     finished: Vec<Finished>,
 }
 
-/// Where a job that ended belongs.
+/// Which batch keeps the outcome of a job that has ended.
 pub(super) enum Kept {
-    /// To its batch, which is open or settling.
+    /// Its own batch, which is open or settling.
     InBatch,
-    /// To its batch, of which it was the last job to end.
+    /// Its own batch. All other jobs of the batch had ended before.
     AsLast,
-    /// To no batch: it is claimed durably by now.
-    Nowhere(Finished),
+    /// None: the job is claimed durably by now.
+    Durable(Finished),
 }
 
 /// All batches of a worker: at most one per lane, so a list is searched quickly.
@@ -63,8 +63,8 @@ impl Batches {
         self.open.push(batch);
     }
 
-    /// Takes an open batch out, to be settled. Jobs that did not start, or were interrupted, are free for every worker as
-    /// soon as it is settled.
+    /// Takes an open batch out, to be settled. Jobs that did not start, or were interrupted, are free for every worker
+    /// as soon as it is settled.
     pub(super) fn begin_settling(
         &mut self,
         now: Instant,
@@ -89,8 +89,8 @@ impl Batches {
         self.settling.remove(&lane).map(|settling| settling.finished).unwrap_or_default()
     }
 
-    /// Some jobs of a settling batch are claimed durably now. Returns those of them that have ended. The others no longer
-    /// belong to the batch.
+    /// Some jobs of a settling batch are claimed durably now. Returns those of them that have ended. The others no
+    /// longer belong to the batch.
     pub(super) fn settle_some(&mut self, lane: u64, is_ours: impl Fn(i64) -> bool) -> Vec<Finished> {
         let Some(settling) = self.settling.get_mut(&lane) else { return Vec::new() };
         settling.jobs.retain(|job| !is_ours(job.id));
@@ -122,7 +122,7 @@ impl Batches {
                 settling.finished.push(finished);
                 Kept::InBatch
             }
-            _ => Kept::Nowhere(finished),
+            _ => Kept::Durable(finished),
         }
     }
 
@@ -141,8 +141,8 @@ impl Batches {
         self.open.iter().map(|batch| batch.began).min()
     }
 
-    /// Those of these jobs that a batch of this worker has. Its connection was lost, or its end has not been noticed yet: the
-    /// jobs are free in the database while they run here, or have just run.
+    /// Those of these jobs that a batch of this worker has. Its connection was lost, or its end has not been noticed
+    /// yet: the jobs are free in the database while they run here, or have just run.
     pub(super) fn known(&self, jobs: &[Arc<Job>]) -> HashMap<i64, Arc<Job>> {
         let settling = self.settling.values().map(|settling| &settling.jobs);
         let mut known = HashMap::new();
@@ -182,9 +182,9 @@ impl Batches {
 /// Picked jobs that another batch of this worker has, and has lost.
 #[derive(Default)]
 pub(super) struct Known {
-    /// Nobody has claimed or changed them since.
+    /// They were neither claimed nor changed since.
     pub(super) untouched: Vec<i64>,
-    /// An add by key has changed them, or another worker has run them. The other batch will find that out.
+    /// An add by key has changed them, or another worker has run them, so the other batch can't claim them again.
     pub(super) changed: Vec<Arc<Job>>,
 }
 
@@ -240,14 +240,14 @@ mod tests {
         let (now, jobs) = (Instant::now(), [job(1), job(2), job(3)]);
         let mut batches = open(&jobs, now);
         assert!(matches!(batches.keep(1, completed(&jobs[0])), Kept::InBatch));
-        assert!(matches!(batches.keep(2, completed(&jobs[0])), Kept::Nowhere(_)), "another lane");
+        assert!(matches!(batches.keep(2, completed(&jobs[0])), Kept::Durable(_)), "another lane");
         let batch = batches.begin_settling(now, 1, &jobs[2..]).unwrap();
         assert_eq!((ended_ids(&batch.finished), ids(&batch.rest(&jobs[2..]))), (vec![1], vec![2]));
         assert!(batches.begin_settling(now, 1, &[]).is_none(), "it is no longer open");
         assert!(matches!(batches.keep(1, completed(&jobs[1])), Kept::InBatch));
         assert_eq!(batches.ended_while_settling(), 1);
         assert_eq!(ended_ids(&batches.end_settling(1)), [2]);
-        assert!(matches!(batches.keep(1, completed(&jobs[1])), Kept::Nowhere(_)), "the batch is gone");
+        assert!(matches!(batches.keep(1, completed(&jobs[1])), Kept::Durable(_)), "the batch is gone");
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         batches.begin_settling(now, 1, &[]);
         assert!(matches!(batches.keep(1, completed(&jobs[0])), Kept::InBatch));
         assert_eq!(ended_ids(&batches.settle_some(1, |id| id < 3)), [1], "job 2 still runs");
-        assert!(matches!(batches.keep(1, completed(&jobs[1])), Kept::Nowhere(_)), "it can be released");
+        assert!(matches!(batches.keep(1, completed(&jobs[1])), Kept::Durable(_)), "it can be released");
         assert!(matches!(batches.keep(1, completed(&jobs[2])), Kept::InBatch), "it is not claimed yet");
         assert_eq!(batches.settling_ids().collect::<Vec<_>>(), [3]);
         assert_eq!(ended_ids(&batches.end_settling(1)), [3]);

@@ -12,7 +12,7 @@ pub(super) struct DueTimes {
     next: VecDeque<Instant>,
     /// It is unknown when the next job is due, so a poll is needed.
     is_unknown: bool,
-    /// Claims that found nothing although a job was due: others hold it.
+    /// Claims that found nothing although a job was due, because other workers have locked it.
     in_vain: Backoff,
     /// When the next such claim is sent.
     retry_at: Option<Instant>,
@@ -41,8 +41,8 @@ impl DueTimes {
         if !is_due {
             self.retry_at = None;
         } else if self.retry_at.is_none() {
-            // A job is due and was not claimed: it is asked for at once the first time, then less and less often. A poll
-            // does not put off what an earlier one has decided, or frequent polls would put it off for ever.
+            // A job is due and was not claimed: it is asked for at once the first time, then less and less often. A
+            // poll does not put off what an earlier one has decided, or frequent polls would put it off forever.
             let pause = if self.in_vain.tries() == 0 { Duration::ZERO } else { self.in_vain.next() };
             self.in_vain.next();
             self.retry_at = Some(now + pause.min(poll_interval));
@@ -86,57 +86,90 @@ pub(super) enum Found {
 /// asked for: no durable claim, and no poll.
 #[derive(Debug, Default)]
 pub(super) struct Announced {
-    count: usize,
+    state: State,
     /// The highest id of all jobs that were picked: jobs with higher ids are new.
     highest_id: i64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Nothing,
     /// After a hint a pick goes first, and durable claims wait until it is answered, or until this time: most jobs are
     /// held, and two statements at once take longer than one.
-    pick_first_until: Option<Instant>,
+    PickFirst {
+        until: Instant,
+        /// How many jobs were announced that no pick has found yet.
+        missing: usize,
+    },
+}
+
+impl State {
+    fn missing(self) -> usize {
+        match self {
+            State::Nothing => 0,
+            State::PickFirst { missing, .. } => missing,
+        }
+    }
 }
 
 impl Announced {
     pub(super) fn add(&mut self, now: Instant, count: usize) {
-        self.count += count;
-        self.pick_first_until.get_or_insert(now + PICK_FIRST);
+        self.state = match self.state {
+            State::Nothing => State::PickFirst { until: now + PICK_FIRST, missing: count },
+            State::PickFirst { until, missing } => State::PickFirst { until, missing: missing + count },
+        };
     }
 
     /// Lets a pick go before durable claims.
     pub(super) fn pick_first(&mut self, now: Instant) {
-        self.pick_first_until = Some(now + PICK_FIRST);
+        self.state = State::PickFirst { until: now + PICK_FIRST, missing: self.state.missing() };
     }
 
     pub(super) fn is_pick_awaited(&self) -> bool {
-        self.pick_first_until.is_some()
+        self.state != State::Nothing
     }
 
     /// Whether durable claims still wait.
     pub(super) fn goes_first(&self, now: Instant) -> bool {
-        self.pick_first_until.is_some_and(|time| time > now)
+        matches!(self.state, State::PickFirst { until, .. } if now < until)
     }
 
     /// A pick brought jobs with these ids. Jobs that were there before the announcement do not count.
     pub(super) fn on_picked(&mut self, ids: impl Iterator<Item = i64> + Clone, is_full: bool) -> Found {
         let new = ids.clone().filter(|id| *id > self.highest_id).count();
         self.highest_id = ids.fold(self.highest_id, i64::max);
-        // If there are more, some of them were announced by a notification that is still to come.
-        let is_all = new > 0 && new == self.count;
-        self.count = self.count.saturating_sub(new);
+        let announced = self.state.missing();
         if is_full {
+            if let State::PickFirst { missing, .. } = &mut self.state {
+                *missing = missing.saturating_sub(new);
+            }
             return Found::Full;
         }
-        self.pick_first_until = None;
-        let is_missing = std::mem::take(&mut self.count) > 0;
-        if is_all { Found::All } else { Found::NotAll { is_missing } }
+        self.state = State::Nothing;
+        // If there are more new jobs, some of them were announced by a notification that is still to come.
+        match new > 0 && new == announced {
+            true => Found::All,
+            false => Found::NotAll { is_missing: new < announced },
+        }
     }
 
     /// Whether the time is over in which a pick should have been answered, and jobs are still to be found.
     pub(super) fn on_timer(&mut self, now: Instant) -> Option<bool> {
-        self.pick_first_until.take_if(|time| *time <= now)?;
-        Some(std::mem::take(&mut self.count) > 0)
+        match self.state {
+            State::PickFirst { until, missing } if until <= now => {
+                self.state = State::Nothing;
+                Some(missing > 0)
+            }
+            State::PickFirst { .. } | State::Nothing => None,
+        }
     }
 
     pub(super) fn next_timer(&self) -> Option<Instant> {
-        self.pick_first_until
+        match self.state {
+            State::Nothing => None,
+            State::PickFirst { until, .. } => Some(until),
+        }
     }
 }
 
@@ -191,7 +224,7 @@ mod tests {
         due.on_polled(now + SECOND / 100, vec![now], SECOND);
         assert_eq!(due.next_timer(), Some(again));
         due.on_polled(now + SECOND / 100, vec![now + 2 * SECOND], SECOND);
-        assert_eq!(due.next_timer(), Some(now + 2 * SECOND), "somebody else has the job");
+        assert_eq!(due.next_timer(), Some(now + 2 * SECOND), "another worker has the job");
     }
 
     #[test]
@@ -213,6 +246,28 @@ mod tests {
             let found = announced.on_picked(ids.iter().copied(), is_full);
             assert_eq!(found, expected, "{count} {ids:?} {is_full}");
             assert_eq!(announced.is_pick_awaited(), is_full);
+        }
+    }
+
+    #[test]
+    fn each_event_leads_to_one_state() {
+        let (now, later) = (Instant::now(), Instant::now() + SECOND);
+        let first = |since: Instant, missing| State::PickFirst { until: since + PICK_FIRST, missing };
+        // The event, at a later time, and the states that follow Nothing, and PickFirst with 3 missing jobs.
+        type Event = (&'static str, fn(&mut Announced, Instant), [State; 2]);
+        let table: [Event; 5] = [
+            ("2 announced", |one, now| one.add(now, 2), [first(later, 2), first(now, 5)]),
+            ("pick first", |one, now| one.pick_first(now), [first(later, 0), first(later, 3)]),
+            ("picked", |one, _| _ = one.on_picked([1].into_iter(), false), [State::Nothing; 2]),
+            ("full pick", |one, _| _ = one.on_picked([1].into_iter(), true), [State::Nothing, first(now, 2)]),
+            ("timer", |one, now| _ = one.on_timer(now), [State::Nothing; 2]),
+        ];
+        for (event, apply, expected) in table {
+            for (before, after) in [State::Nothing, first(now, 3)].into_iter().zip(expected) {
+                let mut announced = Announced { state: before, highest_id: 0 };
+                apply(&mut announced, later);
+                assert_eq!(announced.state, after, "{event}, {before:?}");
+            }
         }
     }
 

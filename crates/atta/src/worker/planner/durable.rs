@@ -1,5 +1,8 @@
-//! Pacing of durable claims: whether there may be jobs, what is known to be claimed, and when the next claim may be sent.
+//! Pacing of durable claims: whether there may be jobs, what is known to be claimed, and when the next claim may be
+//! sent.
 
+mod asking;
+mod claimed;
 mod flagged;
 mod freed;
 mod known;
@@ -8,20 +11,20 @@ mod under_way;
 use std::time::{Duration, Instant};
 
 use super::super::backoff::Backoff;
-use super::super::claim::{Claimable, Claimed, Level};
+use super::super::claim::{Claimable, Level};
 use super::level::LevelPace;
 use super::pauses::{Pauses, Why};
 use super::rules::{Mode, Rules};
-use super::scan::{EVERYTHING, NOTHING};
-use crate::Job;
+use super::scan::EVERYTHING;
 use crate::job::Order;
+use asking::Asking;
 use flagged::FlaggedPace;
 use freed::{Ask, Freed};
 use known::Known;
 use under_way::UnderWay;
 
-/// While jobs are held, a claim that found nothing is not repeated before this many times its own duration have passed: so
-/// it can't slow them down, however much it reads.
+/// While jobs are held, the pause after a claim that found nothing, as a multiple of its duration. Without it, claims
+/// that read much and find nothing would slow down the held ones.
 const REST: u32 = 3;
 
 /// The longest pause after a claim that found nothing: jobs that come in meanwhile wait for its end.
@@ -29,15 +32,11 @@ const LONGEST_REST: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct DurableClaims {
-    /// There may be due jobs. A hint sets it. A claim that brought less than it asked for leaves it unset, unless a hint
-    /// came in since it was sent. So no wake-up is lost between "found nothing" and "go to sleep".
-    more: bool,
-    /// Jobs may have come in that are more urgent than those that wait.
-    is_hinted: bool,
-    /// It is hinted only because jobs were announced, which a pick searches for.
-    is_hinted_by_announcement: bool,
+    asking: Asking,
+    /// What was asked for before jobs were announced that a pick searches for, if nothing has changed that since.
+    asking_before_announced: Option<Asking>,
     /// The last claim brought all that it asked for, so that another can be sent beside the next one.
-    is_rich: bool,
+    was_full: bool,
     pub(super) pauses: Pauses,
     errors: Backoff,
     /// How many hints end the pause after a claim that brought few jobs.
@@ -54,10 +53,9 @@ pub(super) struct DurableClaims {
 impl DurableClaims {
     pub(super) fn new() -> DurableClaims {
         DurableClaims {
-            more: true,
-            is_hinted: false,
-            is_hinted_by_announcement: false,
-            is_rich: false,
+            asking: Asking::LessUrgent,
+            asking_before_announced: None,
+            was_full: false,
             pauses: Pauses::default(),
             errors: Backoff::default(),
             hints_to_cut: 0,
@@ -93,31 +91,32 @@ impl DurableClaims {
 
     /// Whether there may be due jobs, or jobs that are more urgent than those that wait.
     pub(super) fn asks(&self) -> bool {
-        self.more || self.is_hinted
+        self.asking != Asking::Nothing
     }
 
+    /// Whether there may be jobs that are more urgent than those that wait.
     pub(super) fn is_hinted(&self) -> bool {
-        self.is_hinted
+        self.asking.has_more_urgent()
     }
 
     /// Whether there may be due jobs.
     pub(super) fn has_more(&self) -> bool {
-        self.more || self.freed.has_any()
+        self.asking.has_less_urgent() || self.freed.has_any()
     }
 
     /// There may be due jobs, no more urgent than before.
     pub(super) fn ask(&mut self) {
-        self.more = true;
+        self.asking_mut().ask_less_urgent();
     }
 
     /// There may be due jobs of any urgency.
     pub(super) fn hint(&mut self) {
-        self.more = true;
-        self.set_hinted();
+        self.asking_mut().ask_any();
     }
 
-    fn set_hinted(&mut self) {
-        (self.is_hinted, self.is_hinted_by_announcement) = (true, false);
+    fn asking_mut(&mut self) -> &mut Asking {
+        self.asking_before_announced = None;
+        &mut self.asking
     }
 
     /// Only jobs that are more urgent than this are known to be claimed.
@@ -129,23 +128,25 @@ impl DurableClaims {
     /// Jobs were announced while nothing waits to start: nothing is known until they are found.
     pub(super) fn forget_for_announced(&mut self) {
         if self.known.forget_for_announced() {
-            let was_hinted = self.is_hinted;
+            let before = self.asking;
             self.on_forgotten();
-            self.is_hinted_by_announcement = !was_hinted;
+            self.asking_before_announced = Some(before);
         }
     }
 
     fn on_forgotten(&mut self) {
-        self.set_hinted();
+        self.asking_mut().ask_more_urgent();
         self.level.forget_position();
     }
 
-    /// A pick was answered after jobs were announced, and found all of them, or not. In the latter case everything that may
-    /// have been added is asked for.
+    /// A pick was answered after jobs were announced, and found all of them, or not. In the latter case everything that
+    /// may have been added is asked for.
     pub(super) fn settle_announced(&mut self, found_all: bool) {
-        self.more |= self.known.settle_announced(found_all);
-        if found_all && std::mem::take(&mut self.is_hinted_by_announcement) {
-            self.is_hinted = false;
+        if let Some(before) = self.asking_before_announced.take().filter(|_| found_all) {
+            self.asking = before;
+        }
+        if self.known.settle_announced(found_all) {
+            self.ask();
         }
     }
 
@@ -167,9 +168,9 @@ impl DurableClaims {
 
     /// Decides whether the jobs that releases made due are asked for. `runs_ahead`: jobs are claimed ahead.
     pub(super) fn ask_for_freed(&mut self, now: Instant, runs_ahead: bool) {
-        match self.freed.ask(now, self.is_rich || !runs_ahead) {
-            Ask::All => self.more = true,
-            Ask::MoreUrgent => self.set_hinted(),
+        match self.freed.ask(now, self.was_full || !runs_ahead) {
+            Ask::All => self.ask(),
+            Ask::MoreUrgent => self.asking_mut().ask_more_urgent(),
             Ask::Nothing => {}
         }
     }
@@ -199,10 +200,13 @@ impl DurableClaims {
     }
 
     pub(super) fn on_sent(&mut self, wanted: &Claimable) {
-        self.level.on_sent(wanted, self.is_hinted);
-        (self.is_hinted, self.is_hinted_by_announcement) = (false, false);
-        if wanted.before == EVERYTHING {
-            self.more = self.is_rich;
+        self.level.on_sent(wanted, self.is_hinted());
+        match wanted.before == EVERYTHING {
+            true => {
+                let was_full = self.was_full;
+                self.asking_mut().on_sent(was_full);
+            }
+            false => self.asking_mut().on_sent_more_urgent(),
         }
         self.under_way.on_sent(wanted);
     }
@@ -215,7 +219,7 @@ impl DurableClaims {
         }
     }
 
-    /// A claim has ended, however that was.
+    /// A claim has ended, with or without success.
     pub(super) fn on_back(&mut self, wanted: &Claimable) {
         self.under_way.on_back(wanted);
     }
@@ -233,74 +237,8 @@ impl DurableClaims {
     /// A claim failed.
     pub(super) fn on_error(&mut self, now: Instant) {
         self.pauses.begin(Why::Errors, now + self.errors.next());
-        self.more = true;
+        self.ask();
         self.level.forget();
-    }
-
-    /// Learns from what a claim brought. `lanes` is how many claims may be under way at a time. Returns whether all due jobs are
-    /// claimed now, as far as the claim can tell.
-    pub(super) fn on_claimed(
-        &mut self,
-        now: Instant,
-        wanted: &Claimable,
-        claimed: &Claimed,
-        rules: &Rules,
-        lanes: usize,
-    ) -> bool {
-        self.errors = Backoff::default();
-        let is_current = self.known.is_current(wanted.epoch);
-        let count = claimed.count();
-        // Behind jobs that the database refused, there may be others.
-        let is_full = count == wanted.count || !claimed.refused.is_empty();
-        let has_room = claimed.without_room.is_empty();
-        if wanted.before == EVERYTHING && !wanted.is_of_seen() {
-            self.is_rich = is_full && has_room;
-        }
-        let level = claimed.level.clone().filter(|_| has_room);
-        self.level.on_claimed(now, wanted, level, claimed.took, is_current);
-        let last = claimed.jobs.last().map_or(NOTHING, Job::order);
-        let mut is_all = false;
-        let known_to = if is_full {
-            self.more = true;
-            if wanted.before < EVERYTHING {
-                self.set_hinted();
-            }
-            // Of two claims at a time, the later one may answer first. The jobs of the other are in the list soon enough.
-            if lanes > 1 { self.known.to().max(last) } else { last }
-        } else if wanted.before < EVERYTHING {
-            self.known.to().max(wanted.before)
-        } else if wanted.is_of_seen() {
-            // Others have claimed some of them.
-            self.more = true;
-            self.known.to().max(last)
-        } else if wanted.level.is_some() {
-            // There may be jobs before the position, or jobs of other levels.
-            self.hint();
-            self.known.to().max(last)
-        } else {
-            is_all = true;
-            self.begin_refetch_delay(now, rules, count);
-            EVERYTHING
-        };
-        match is_current {
-            true => self.known.learn(known_to),
-            false => self.hint(),
-        }
-        self.learn_flagged(now, wanted, claimed, is_full);
-        self.learn_bytes(&claimed.jobs, !has_room);
-        is_all
-    }
-
-    /// The delay that the options ask for after a claim that brought few jobs.
-    fn begin_refetch_delay(&mut self, now: Instant, rules: &Rules, count: usize) {
-        self.pauses.end(Why::Refetch);
-        let Some(queue) = &rules.local_queue else { return };
-        let Some(delay) = queue.refetch_delay.as_ref().filter(|delay| count <= delay.threshold) else {
-            return;
-        };
-        let most = delay.max_abort_threshold.unwrap_or(5 * queue.size);
-        self.hints_to_cut = fastrand::usize(0..=most).max(1);
-        self.pauses.begin(Why::Refetch, now + delay.duration.mul_f64(0.5 + fastrand::f64()));
     }
 
     /// A claim found nothing, in this time, while jobs are held.
@@ -308,36 +246,15 @@ impl DurableClaims {
         self.pauses.begin(Why::FoundNothing, now + (took * REST).min(LONGEST_REST));
     }
 
-    fn learn_flagged(&mut self, now: Instant, wanted: &Claimable, claimed: &Claimed, is_full: bool) {
-        if wanted.level.is_some() {
-            // It reads no jobs with flags, and takes nothing if there are any.
-        } else if wanted.reads_all_flagged {
-            self.flagged.on_read(now, claimed.took, claimed.has_forbidden);
-        } else if !is_full && !wanted.unqueued.is_empty() {
-            self.flagged.owe();
-        }
-    }
-
-    /// The next claims are as large as their payloads allow.
-    fn learn_bytes(&mut self, jobs: &[Job], was_too_much: bool) {
-        if jobs.is_empty() {
-            return;
-        }
-        let average =
-            jobs.iter().map(|job| job.payload_json().len()).sum::<usize>() as f64 / jobs.len() as f64;
-        self.payload_bytes = match was_too_much {
-            true => average,
-            false => self.payload_bytes + (average - self.payload_bytes) / 4.0,
-        };
-    }
-
     pub(super) fn on_timer(&mut self, now: Instant) {
-        self.more |= self.flagged.take_due(now);
+        if self.flagged.take_due(now) {
+            self.ask();
+        }
     }
 
     pub(super) fn next_timer(&self, now: Instant) -> Option<Instant> {
         let times = [
-            self.pauses.until(now).filter(|_| self.more),
+            self.pauses.until(now).filter(|_| self.asking.has_less_urgent()),
             self.freed.next_timer(now),
             self.flagged.next_timer(now),
         ];

@@ -13,11 +13,11 @@ use super::pauses::Why;
 use super::scan::NOTHING;
 use super::shutdown::Step;
 use super::{Command, LONGEST_WAIT, Mode, Planner};
-use crate::{Error, Job};
+use crate::{Error, Job, Result};
 
 impl Planner {
-    /// Hands an outcome over to be written. With `is_unknown` it may have been written already, over a connection that was
-    /// lost.
+    /// Hands an outcome over to be written. With `is_unknown` it may have been written already, over a connection that
+    /// was lost.
     pub(super) fn release(
         &mut self,
         now: Instant,
@@ -39,7 +39,7 @@ impl Planner {
                 Claim::Held(lane) => match self.held.batches.keep(lane, one) {
                     Kept::InBatch => {}
                     Kept::AsLast => self.commit_batch(now, lane),
-                    Kept::Nowhere(finished) => self.on_durable_finished(now, finished),
+                    Kept::Durable(finished) => self.on_durable_finished(now, finished),
                 },
                 Claim::Durable => self.on_durable_finished(now, one),
             }
@@ -51,9 +51,9 @@ impl Planner {
         let id = finished.job.id;
         let is_exact = self.rules.slots == 1 && finished.job.job_queue_id.is_some();
         if is_exact {
-            // Whatever became of its claim: it has ended.
+            // The slot is free in any case, also if the claim of this job was lost.
             self.list.open_to(NOTHING);
-            self.list.unshut();
+            self.list.resume();
         }
         if !self.jobs.has(&finished.job) {
             return;
@@ -106,7 +106,8 @@ impl Planner {
         self.held.scan.on_freed(now, freed);
     }
 
-    /// Durable jobs that wait for more urgent ones, or for a slot, are returned after a while: other workers may have time.
+    /// Durable jobs that wait for more urgent ones, or for a slot, are returned after a while: other workers may have
+    /// free slots.
     pub(super) fn return_what_waits_for_long(&mut self, now: Instant) {
         let longest = self.rules.local_queue_ttl().unwrap_or(LONGEST_WAIT);
         let old = now.checked_sub(longest).map(|since| self.list.take_durable(since)).unwrap_or_default();
@@ -115,6 +116,44 @@ impl Planner {
             self.durable.pauses.begin(Why::Returned, now + LONGEST_WAIT);
         }
         self.return_not_started(now, old, false);
+    }
+
+    /// Whether the run has ended. A run until no job is left asks once more after it has found jobs: the last
+    /// claims may have skipped a job that a batch was about to free, or whose task has become slow meanwhile.
+    pub(crate) fn is_done(&mut self, now: Instant) -> bool {
+        self.give_up_refused_release();
+        let is_done = self.has_nothing_left();
+        let has_asked = self.rules.mode == Mode::UntilShutdown
+            || self.shutdown.has_begun()
+            || self.error.is_some()
+            || !self.has_found;
+        if is_done && !has_asked {
+            self.has_found = false;
+            self.durable.pauses.end_all_but_errors();
+            self.wake_up(now);
+            self.plan(now);
+            return false;
+        }
+        is_done
+    }
+
+    /// How the run ended, and whether nothing is left that others have to recover.
+    pub(crate) fn end(mut self, now: Instant) -> (Result<()>, bool) {
+        let is_clear = self.lost.knows_all(now) && !self.shutdown.has_left();
+        if self.rules.mode == Mode::UntilEmpty && !self.refused.is_empty() {
+            self.error = self.error.or_else(|| self.refused.take_error());
+        }
+        (self.error.map_or(Ok(()), Err), is_clear)
+    }
+
+    fn has_nothing_left(&self) -> bool {
+        let is_clear = !self.lost.holds_up_claims() || self.error.is_some() || self.shutdown.has_left();
+        let is_idle = self.jobs.is_empty() && self.unreleased.is_empty() && self.lanes == 0 && is_clear;
+        is_idle
+            && match self.rules.mode {
+                Mode::UntilShutdown => self.shutdown.has_begun(),
+                Mode::UntilEmpty => self.shutdown.has_begun() || !self.has_more() || self.error.is_some(),
+            }
     }
 
     pub(super) fn begin_shutdown(&mut self, now: Instant) {
@@ -131,7 +170,7 @@ impl Planner {
         self.shutdown.abort_now(now);
     }
 
-    /// If the application's runtime ends, all slots do, and their jobs are returned.
+    /// Slots have ended with the application's runtime. When all have, their jobs are returned.
     pub(super) fn on_slots_gone(&mut self, now: Instant, are_all_gone: bool) {
         self.commands.push(Command::Stop);
         self.commands.push(Command::AbortTasks);
@@ -166,7 +205,7 @@ impl Planner {
                 self.commands.push(Command::AbortTasks);
             }
             Step::Abandon => {
-                // They do not even yield. Their jobs are returned, and what they do later changes nothing.
+                // These tasks do not yield. Their jobs are returned, and their later outcomes are ignored.
                 let jobs = self.jobs.all();
                 let worker = &*self.rules.worker;
                 tracing::error!(
@@ -190,15 +229,14 @@ impl Planner {
         }
     }
 
-    /// Whether the worker ends, and only jobs are left that can't be released: others keep their rows locked, or the database
-    /// refuses their outcomes.
+    /// Whether the worker ends, and only jobs are left that can't be released: others keep their rows locked, or the
+    /// database refuses their outcomes.
     pub(super) fn is_stuck(&self) -> bool {
         let is_left = self.unreleased.is_stuck() || (self.unreleased.is_empty() && self.held.promoting() > 0);
         self.shutdown.has_begun() && is_left && self.only_waits_for_promotions()
     }
 
-    /// Whether no job runs, and no statement is under way except those that claim jobs again which the database does not let
-    /// be claimed.
+    /// Whether no job runs, and the only statements under way are promotions of lost batches that are blocked.
     pub(super) fn only_waits_for_promotions(&self) -> bool {
         let has_lanes = self.lanes > self.held.promoting();
         self.in_slots() == 0 && !has_lanes && self.held.are_promotions_blocked()
@@ -212,7 +250,7 @@ impl Planner {
              has locked them; other workers will recover them"
         );
         self.shutdown.leave();
-        // A statement may wait for another transaction for ever. Its lane ends when that does.
+        // A statement may wait for another transaction forever. Its lane ends when that does.
         self.commands.push(Command::Leave);
         self.lanes = 0;
         self.jobs.clear();

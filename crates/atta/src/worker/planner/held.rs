@@ -11,8 +11,8 @@ use super::rules::{Mode, Rules};
 use super::scan::Scan;
 use super::size::Size;
 
-/// Picks that are under way, or whose batches run or are being committed: while the jobs of one run, the others keep the
-/// server busy.
+/// Picks that are under way, or whose batches run or are being committed: while the jobs of one run, the others keep
+/// the server and the disk busy. In measurements, two lanes were slower and four were not faster.
 pub(crate) const HOLDING_LANES: usize = 3;
 
 /// Further lanes may hold jobs while as many others take long to commit: row locks are the claim, so such a transaction
@@ -25,7 +25,7 @@ const SLOW: Duration = Duration::from_secs(1);
 /// How long nothing is held after the database has refused to commit a batch: the refusal has freed all of its jobs.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// What a pick has found is out of date after this time, if jobs are seen that it can't have seen.
+/// After this time, the result of a pick is out of date if a durable claim finds jobs that may have been added later.
 const OUTDATED: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -37,21 +37,67 @@ pub(super) struct HeldClaims {
     errors: Backoff,
     /// Lanes that pick, hold or commit.
     away: usize,
-    /// Batches that are claimed again, by their lanes, and whether the database has answered that it does not let them be.
-    promoting: HashMap<u64, bool>,
+    /// Batches whose jobs are claimed again because their connection was lost, by their lanes.
+    promoting: HashMap<u64, Promotion>,
     /// Nothing is held until then, because the database refused to commit a batch.
     refused_until: Option<Instant>,
-    /// When the pick was sent that is not answered yet.
-    pick_sent_at: Option<Instant>,
-    /// When the last pick was sent, and how long its answer took.
-    last_pick: Option<(Instant, Duration)>,
+    last_pick: LastPick,
     last_lane: u64,
+}
+
+/// Whether the rows of a batch can be claimed again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Promotion {
+    /// No attempt was answered yet.
+    UnderWay,
+    /// An attempt was answered and left jobs unclaimed: other transactions keep them locked, or the database refuses
+    /// the claim.
+    Blocked,
+}
+
+/// The pick that was sent last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LastPick {
+    /// None was sent.
+    Nothing,
+    UnderWay {
+        sent_at: Instant,
+    },
+    Answered {
+        sent_at: Instant,
+        took: Duration,
+    },
+}
+
+impl LastPick {
+    fn on_answered(&mut self, now: Instant) {
+        if let LastPick::UnderWay { sent_at } | LastPick::Answered { sent_at, .. } = *self {
+            *self = LastPick::Answered { sent_at, took: now.saturating_duration_since(sent_at) };
+        }
+    }
+
+    /// A lane has failed. The planner no longer waits for the answer of a pick.
+    fn on_error(&mut self) {
+        if let LastPick::UnderWay { sent_at } = *self {
+            *self = LastPick::Answered { sent_at, took: Duration::ZERO };
+        }
+    }
+
+    /// Until when its result counts as up to date: at least ten times as long as the answer took. So picks that are
+    /// sent because the last one is outdated take a small part of the time.
+    fn fresh_until(self) -> Option<Instant> {
+        match self {
+            LastPick::Nothing => None,
+            LastPick::UnderWay { sent_at } => Some(sent_at + OUTDATED),
+            LastPick::Answered { sent_at, took } => Some(sent_at + OUTDATED.max(took * 10)),
+        }
+    }
 }
 
 impl HeldClaims {
     pub(super) fn new(rules: &Rules) -> HeldClaims {
         HeldClaims {
-            // A run that ends when no job is left must not rest before it has asked for all.
+            // A run that ends when no job is left must not pause before it has asked for all jobs.
             scan: Scan::new(rules.mode == Mode::UntilShutdown, rules.patience),
             size: Size::new(rules.slots),
             batches: Batches::default(),
@@ -60,8 +106,7 @@ impl HeldClaims {
             away: 0,
             promoting: HashMap::new(),
             refused_until: None,
-            pick_sent_at: None,
-            last_pick: None,
+            last_pick: LastPick::Nothing,
             last_lane: 0,
         }
     }
@@ -74,14 +119,17 @@ impl HeldClaims {
         self.promoting.len()
     }
 
-    /// Whether all batches that are claimed again wait because of their own rows: others keep them locked, or the database
-    /// refuses the claim.
+    /// Whether every promotion is blocked.
     pub(super) fn are_promotions_blocked(&self) -> bool {
-        self.promoting.values().all(|is_blocked| *is_blocked)
+        self.promoting.values().all(|promotion| *promotion == Promotion::Blocked)
     }
 
+    /// When the pick was sent that is not answered yet.
     pub(super) fn pick_sent_at(&self) -> Option<Instant> {
-        self.pick_sent_at
+        match self.last_pick {
+            LastPick::UnderWay { sent_at } => Some(sent_at),
+            LastPick::Nothing | LastPick::Answered { .. } => None,
+        }
     }
 
     pub(super) fn is_failing(&self) -> bool {
@@ -106,7 +154,7 @@ impl HeldClaims {
     /// Lanes whose commit takes so long that others may hold instead of them.
     fn slow_lanes(&self, now: Instant) -> usize {
         let slow = self.batches.settling_since().filter(|since| *since + SLOW <= now).count();
-        // Batches that are claimed again have no lane.
+        // A promotion does not count as a lane.
         slow.saturating_sub(self.promoting.len()).min(SLOW_LANES)
     }
 
@@ -114,21 +162,18 @@ impl HeldClaims {
     pub(super) fn on_sent(&mut self, now: Instant) -> u64 {
         self.away += 1;
         self.last_lane += 1;
-        self.pick_sent_at = Some(now);
-        self.last_pick = Some((now, Duration::ZERO));
+        self.last_pick = LastPick::UnderWay { sent_at: now };
         self.last_lane
     }
 
     /// The pick was answered.
     pub(super) fn on_answered(&mut self, now: Instant) {
-        self.pick_sent_at = None;
-        self.last_pick = self.last_pick.map(|(sent_at, _)| (sent_at, now.saturating_duration_since(sent_at)));
+        self.last_pick.on_answered(now);
     }
 
-    /// Whether jobs that are seen now may be newer than all picks. Picks for that reason take a small part of the time.
+    /// Whether jobs that a claim finds now may be newer than all picks.
     pub(super) fn is_outdated(&self, now: Instant) -> bool {
-        let until = |(sent_at, took): (Instant, Duration)| sent_at + OUTDATED.max(took * 10);
-        self.last_pick.is_none_or(|last| until(last) <= now)
+        self.last_pick.fresh_until().is_none_or(|until| until <= now)
     }
 
     /// A lane has ended.
@@ -141,7 +186,7 @@ impl HeldClaims {
     }
 
     pub(super) fn on_error(&mut self, now: Instant) {
-        self.pick_sent_at = None;
+        self.last_pick.on_error();
         self.scan.on_error();
         self.pauses.begin(Why::Errors, now + self.errors.next());
     }
@@ -151,8 +196,8 @@ impl HeldClaims {
         self.pauses.begin(why, until);
     }
 
-    pub(super) fn begin_promoting(&mut self, lane: u64, is_blocked: bool) {
-        self.promoting.insert(lane, is_blocked);
+    pub(super) fn begin_promoting(&mut self, lane: u64, promotion: Promotion) {
+        self.promoting.insert(lane, promotion);
     }
 
     pub(super) fn end_promoting(&mut self, lane: u64) {
@@ -209,6 +254,29 @@ mod tests {
     }
 
     #[test]
+    fn each_event_leads_to_one_state_of_the_last_pick() {
+        use LastPick::{Answered, Nothing, UnderWay};
+        let sent_at = Instant::now();
+        let answered = |ms| Answered { sent_at, took: ms * MS };
+        // The event, and the states that follow Nothing, UnderWay, and Answered after 1 ms.
+        type Event = (&'static str, fn(&mut LastPick, Instant), [LastPick; 3]);
+        let table: [Event; 2] = [
+            ("answered after 3 ms", LastPick::on_answered, [Nothing, answered(3), answered(3)]),
+            ("failed", |pick, _| pick.on_error(), [Nothing, answered(0), answered(1)]),
+        ];
+        for (event, apply, expected) in table {
+            for (before, after) in [Nothing, UnderWay { sent_at }, answered(1)].into_iter().zip(expected) {
+                let mut pick = before;
+                apply(&mut pick, sent_at + 3 * MS);
+                assert_eq!(pick, after, "{event}, {before:?}");
+            }
+        }
+        assert_eq!(Nothing.fresh_until(), None);
+        assert_eq!(UnderWay { sent_at }.fresh_until(), Some(sent_at + OUTDATED));
+        assert_eq!(answered(9).fresh_until(), Some(sent_at + 90 * MS));
+    }
+
+    #[test]
     fn a_slow_commit_makes_room_for_another_lane() {
         let now = Instant::now();
         let mut held = HeldClaims::new(&Rules::for_tests(4));
@@ -219,9 +287,11 @@ mod tests {
         assert!(held.batches.begin_settling(now, 1, &[]).is_some());
         assert_eq!(held.next_timer(now, 50 * MS), Some(now + 50 * MS), "the budget of the other batches");
         assert!(!held.has_lane(now, false) && held.has_lane(now + SLOW, false));
-        held.begin_promoting(1, false);
+        held.begin_promoting(1, Promotion::UnderWay);
         assert!(!held.has_lane(now + SLOW, false), "a batch that is claimed again has no lane");
         assert!(!held.are_promotions_blocked());
+        held.begin_promoting(1, Promotion::Blocked);
+        assert!(held.are_promotions_blocked());
         held.end_promoting(1);
         assert!(held.promoting() == 0 && held.are_promotions_blocked());
     }

@@ -28,8 +28,8 @@ struct Running {
 #[derive(Debug)]
 pub(super) struct ClaimedJobs {
     running: HashMap<i64, Running>,
-    /// Jobs that ended while locks are being renewed, so that the times of their claims are not known. None: no locks are
-    /// being renewed.
+    /// Jobs that ended while locks are being renewed, so that the times of their claims are not known. None: no locks
+    /// are being renewed.
     renewing: Option<Vec<Finished>>,
     renew_at: Instant,
     renew_interval: Duration,
@@ -93,8 +93,8 @@ impl ClaimedJobs {
         }
     }
 
-    /// Whether this very run is known. A job that was returned because it would not end is no longer ours to release, nor
-    /// is one that others recovered while we had no heartbeats, and that we have claimed again since.
+    /// Whether this worker may release this run of the job. It may not if it has returned the job because the task did
+    /// not end, or if another worker has recovered the job, even if this worker has claimed it again since.
     pub(super) fn has(&self, job: &Arc<Job>) -> bool {
         self.running.get(&job.id).is_some_and(|running| Arc::ptr_eq(&running.job, job))
     }
@@ -142,7 +142,7 @@ impl ClaimedJobs {
     }
 }
 
-/// Jobs whose release makes others due, or themselves: until it is written, less urgent jobs do not start.
+/// Jobs whose release makes other jobs due, or the jobs themselves: until it is written, less urgent jobs do not start.
 #[derive(Debug, Default)]
 pub(super) struct Returning {
     jobs: HashMap<i64, Wait>,
@@ -153,7 +153,7 @@ pub(super) struct Returning {
 struct Wait {
     order: Order,
     until: Instant,
-    /// The job that becomes free. None: its queue does.
+    /// The job that becomes free. None if only its queue becomes free.
     job: Option<Arc<Job>>,
 }
 

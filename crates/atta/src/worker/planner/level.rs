@@ -1,8 +1,12 @@
 //! Durable claims of one level: while all jobs without a queue have one task and one priority, a claim begins where the
 //! last one ended.
 //!
-//! Completed jobs stay in the index until a vacuum, so a claim from the start of the level may have to walk over many of
-//! them. It is needed now and then, since a job may have come in before the position.
+//! Completed jobs stay in the index until a vacuum, so a claim from the start of the level may have to walk over many
+//! of them. Such a claim is needed from time to time, since a job may have been added before the position.
+//!
+//! Planning takes 5 ms for `claim_level.sql` and 22 ms for a general claim. Without positions, each claim walked over
+//! all completed jobs that could not be removed yet; while an autovacuum analysed the table, a drain of 200,000 jobs
+//! took minutes.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +60,8 @@ impl LevelPace {
         self.start.is_none_or(|(ended, took)| ended + rest(took) <= now)
     }
 
-    /// A claim is sent. If it asks for the jobs that the last claim has seen, the next claim asks for those behind them.
+    /// A claim is sent. If it asks for the jobs that the last claim has seen, the next claim asks for those behind
+    /// them.
     pub(super) fn on_sent(&mut self, wanted: &Claimable, is_hinted: bool) {
         let has_position = wanted.level.as_ref().is_some_and(|level| level.position.is_some());
         self.is_hinted = has_position && (self.is_hinted || is_hinted);
@@ -67,8 +72,8 @@ impl LevelPace {
         }
     }
 
-    /// A claim was answered and has taken jobs of this level only. `is_current` unless something was forgotten since it was
-    /// sent.
+    /// A claim was answered and has taken jobs of this level only. `is_current` unless something was forgotten since it
+    /// was sent.
     pub(super) fn on_answered(&mut self, found: Level, is_current: bool) {
         if !is_current {
             self.level = None;

@@ -20,8 +20,8 @@ const SLOW: Duration = Duration::from_millis(200);
 /// The longest time for which a job is left out.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// If more jobs than this are left out, the task with the most of them is left out instead, with all of its jobs. A claim
-/// compares every job that it reads with the list.
+/// If more jobs than this are left out, the task with the most of them is left out instead, with all of its jobs. A
+/// claim compares every job that it reads with the list.
 const MANY: usize = 10_000;
 
 /// How many refusals are logged per minute.
@@ -56,9 +56,9 @@ impl Pause {
     }
 }
 
-/// What is new after a refusal, for the log.
+/// What is logged after a refusal.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum RefusalLog {
     /// The job was refused before, and is left out again, or others were logged in the same minute.
     None,
     /// The job is left out for the first time.
@@ -71,7 +71,7 @@ pub(super) enum News {
 
 impl RefusedJobs {
     /// A job was refused.
-    pub(super) fn on_refused(&mut self, now: Instant, refusal: Refusal) -> News {
+    pub(super) fn on_refused(&mut self, now: Instant, refusal: Refusal) -> RefusalLog {
         let Refusal { id, task_identifier, error, took } = refusal;
         self.error.get_or_insert(error);
         if took > SLOW {
@@ -80,18 +80,18 @@ impl RefusedJobs {
         let before = self.jobs.get(&id).map(|(_, pause)| *pause);
         self.jobs.insert(id, (task_identifier, Pause::after(now, before, took)));
         if self.jobs.len() > MANY {
-            return News::Task(self.leave_out_a_task(now));
+            return RefusalLog::Task(self.leave_out_a_task(now));
         }
-        if before.is_none() { self.log(now) } else { News::None }
+        if before.is_none() { self.log(now) } else { RefusalLog::None }
     }
 
-    fn log(&mut self, now: Instant) -> News {
+    fn log(&mut self, now: Instant) -> RefusalLog {
         let (since, count) = self.logged.filter(|(since, _)| now < *since + MINUTE).unwrap_or((now, 0));
         self.logged = Some((since, count + 1));
         match count + 1 {
-            ..LOGGED => News::Job,
-            LOGGED => News::LastJob,
-            _ => News::None,
+            ..LOGGED => RefusalLog::Job,
+            LOGGED => RefusalLog::LastJob,
+            _ => RefusalLog::None,
         }
     }
 
@@ -106,8 +106,8 @@ impl RefusedJobs {
         task
     }
 
-    /// A claim that was sent at this time, without these jobs, has tried all jobs that it found. The job that was due for
-    /// another attempt was claimed, refused again, or is gone.
+    /// A claim that was sent at this time, without these jobs, has tried all jobs that it found. The job that was due
+    /// for another attempt was claimed, refused again, or is gone.
     pub(super) fn on_claimed(&mut self, sent_at: Instant, left_out: &[i64]) {
         let left_out: HashSet<&i64> = left_out.iter().collect();
         self.jobs.retain(|id, (_, pause)| pause.until > sent_at || left_out.contains(id));
@@ -127,8 +127,8 @@ impl RefusedJobs {
         tasks.iter().filter(|task| !is_left_out(task)).cloned().collect()
     }
 
-    /// Whether the next claim may contain jobs that are refused again, or others that take as long: a claim of several jobs
-    /// at a time would take longer, and bring nothing.
+    /// Whether the next claim may contain jobs that are refused again, or others that take as long: a claim of several
+    /// jobs at a time would take longer, and bring nothing.
     pub(super) fn is_retry(&self, now: Instant) -> bool {
         let is_slow = self.slow_at.is_some_and(|at| now < at + LONGEST);
         is_slow || self.jobs.values().any(|(_, pause)| pause.until <= now)
@@ -179,14 +179,14 @@ mod tests {
     #[test]
     fn a_refused_job_is_left_out_for_longer_each_time() {
         let (mut refused, mut now) = (RefusedJobs::default(), Instant::now());
-        assert_eq!(refused.on_refused(now, refusal(1, "t")), News::Job);
+        assert_eq!(refused.on_refused(now, refusal(1, "t")), RefusalLog::Job);
         for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
             let due = now + Duration::from_secs(pause);
             assert_eq!(refused.next_timer(now), Some(due));
             assert_eq!(refused.left_out(due - Duration::from_millis(1)), [1]);
             assert!(refused.left_out(due).is_empty() && refused.is_retry(due));
             now = due;
-            assert_eq!(refused.on_refused(now, refusal(1, "t")), News::None);
+            assert_eq!(refused.on_refused(now, refusal(1, "t")), RefusalLog::None);
             refused.on_claimed(now, &[]);
         }
         assert!(!refused.is_empty());
@@ -234,10 +234,10 @@ mod tests {
     #[test]
     fn a_few_refusals_per_minute_are_logged() {
         let (mut refused, now) = (RefusedJobs::default(), Instant::now());
-        let news: Vec<News> = (0..100).map(|id| refused.on_refused(now, refusal(id, "t"))).collect();
-        assert_eq!(news.iter().filter(|it| **it == News::Job).count(), 19);
-        assert_eq!(news.iter().position(|it| *it == News::LastJob), Some(19));
-        assert_eq!(refused.on_refused(now + MINUTE, refusal(100, "t")), News::Job);
+        let news: Vec<RefusalLog> = (0..100).map(|id| refused.on_refused(now, refusal(id, "t"))).collect();
+        assert_eq!(news.iter().filter(|it| **it == RefusalLog::Job).count(), 19);
+        assert_eq!(news.iter().position(|it| *it == RefusalLog::LastJob), Some(19));
+        assert_eq!(refused.on_refused(now + MINUTE, refusal(100, "t")), RefusalLog::Job);
     }
 
     #[test]
@@ -245,8 +245,9 @@ mod tests {
         let (mut refused, now) = (RefusedJobs::default(), Instant::now());
         refused.on_refused(now, refusal(0, "other"));
         let many = i64::try_from(MANY).unwrap();
-        let news: Vec<News> = (1..=many).map(|id| refused.on_refused(now, refusal(id, "bad"))).collect();
-        assert_eq!(news.last(), Some(&News::Task("bad".into())));
+        let news: Vec<RefusalLog> =
+            (1..=many).map(|id| refused.on_refused(now, refusal(id, "bad"))).collect();
+        assert_eq!(news.last(), Some(&RefusalLog::Task("bad".into())));
         let tasks = ["bad".to_owned(), "other".to_owned()];
         assert_eq!(refused.without_left_out(now, &tasks), ["other"]);
         assert_eq!(refused.left_out(now), [0], "the jobs of other tasks stay in the list");

@@ -21,8 +21,8 @@ pub(crate) struct Rules {
     /// How many bytes of payloads may be claimed and not begun.
     pub(crate) claim_bytes: usize,
     pub(crate) hold_budget: Duration,
-    /// How long jobs that are claimed wait for a claim that is under way and may bring a more urgent one, and for a release
-    /// that may make a more urgent one due. A statement that takes longer delays only its own jobs.
+    /// How long jobs that are claimed wait for a claim that is under way and may bring a more urgent one, and for a
+    /// release that may make a more urgent one due. A statement that takes longer delays only its own jobs.
     pub(crate) patience: Duration,
     pub(crate) local_queue: Option<LocalQueueConfig>,
     pub(crate) complete_job_batch_delay: Duration,

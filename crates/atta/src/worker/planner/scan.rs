@@ -1,98 +1,89 @@
 //! Where the picks of held claims begin, and what they have seen.
 //!
-//! Jobs without a queue are found along an index by task, priority, run_at and id. The jobs of one task and one priority are
-//! a **level**. A pick reads the due jobs of some levels, the most urgent level first, and so never reads jobs that are due
-//! later or that belong to other tasks. Jobs with flags have levels of their own, along an index of their own ([`Kind`]):
-//! those that are forbidden to this worker are not in the way of the others.
+//! Jobs without a queue are found along an index by task, priority, run_at and id. The jobs of one task and one
+//! priority are a **level**. A pick reads the due jobs of some levels, the most urgent level first, and so never reads
+//! jobs that are due later or that belong to other tasks. Jobs with flags have levels of their own, along an index of
+//! their own ([`Kind`]): those that are forbidden to this worker are not in the way of the others.
 //!
-//! Levels that nobody knows yet lie in the **gaps** between those that are known: before, between and after their
+//! Levels that are not known yet lie in the **gaps** between those that are known: before, between and after their
 //! priorities. They are searched for (`find_levels.sql`) with the next pick after each hint.
 //!
-//! Completed jobs stay in the index until a vacuum. So each level has a position: a pick begins where the last one ended.
-//! What comes in before the position (a late commit, an older run_at, a job that another worker returned) is found by a pick
-//! from the start of all levels. Such a pick is due after every pick from a position, but not before a pause in proportion
-//! to what the last one took. If that was quick, there is no pause, and every pick begins at the start.
+//! Completed jobs stay in the index until a vacuum. So each level has a position: a pick begins where the last one
+//! ended. Jobs that become visible before the position (a late commit, an older run_at, a job that another worker
+//! returned) are found by a pick from the start of all levels. Such a pick is due after every pick from a position, but
+//! not before a pause in proportion to the duration of the last one. If that one was quick, there is no pause, and
+//! every pick begins at the start.
 //!
 //! The order of jobs relies on [`Scan::known_to`]: every due job that is more urgent than that has been claimed.
 
+mod answer;
 mod freed;
 mod gaps;
 mod level;
+mod pick;
 mod request;
 mod start;
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::Job;
 use crate::job::Order;
-use level::{Level, Reach};
+use gaps::Gaps;
+use level::Level;
+use pick::Pick;
 use request::share;
 pub(crate) use request::{
     EVERYTHING, Gap, Kind, LevelKey, LevelRequest, NOTHING, Position, Request, Seen, before,
 };
 use start::StartPace;
 
-/// More levels than this are not remembered: those that brought nothing for the longest time are forgotten. If they have
-/// jobs, the next search finds them again.
-const MOST_LEVELS: usize = 256;
-
 /// The picks of one worker.
 #[derive(Debug)]
 pub(crate) struct Scan {
     tasks: Vec<Arc<str>>,
     levels: BTreeMap<LevelKey, Level>,
-    has_gaps: bool,
+    gaps: Gaps,
+    pick: Pick,
     /// A hint came in since the last pick was sent.
     is_hinted: bool,
-    /// Gaps are searched only if the jobs that were announced are not all found without.
-    awaits_announced: bool,
-    /// What the last search did not reach. A search goes on from there, so that it ends, however many levels there are.
-    rest_gaps: Vec<Gap>,
     /// Nothing was forgotten since all gaps were last searched.
     is_known: bool,
-    /// A pick is on its way and has not been answered: the next begins where it ends.
-    is_scanning: bool,
-    /// Something was forgotten while it was on its way.
-    is_stale: bool,
-    /// Jobs that became free while it was on its way, and that it may have passed by as locked.
+    /// Jobs that became free while a pick was under way. It may have skipped them because they were locked.
     freed_meanwhile: Vec<Arc<Job>>,
     /// Picks that were answered and whose jobs are still being read: the most urgent job of each batch.
     undelivered: Vec<(u64, Order, Instant)>,
     /// Jobs that were picked and not begun, by the batch that is about to free them.
-    letting_go: Vec<(u64, Instant, Vec<Arc<Job>>)>,
+    freeing: Vec<(u64, Instant, Vec<Arc<Job>>)>,
     /// The last pick of each kind asked only for jobs that are more urgent than this.
     limited_to: [Order; 2],
     /// The last pick brought all that it asked for.
     is_full: bool,
-    /// If not, what is owed from the start follows at once.
-    rests: bool,
+    /// Whether a slow pick from the start is followed by a pause even if it brought less than it asked for. False in a
+    /// run until no job is left, which must not wait before it has asked for all jobs.
+    always_pauses: bool,
     /// How long jobs wait for a batch that is being read, or that is about to free more urgent ones.
     patience: Duration,
     starts: [StartPace; 2],
 }
 
 impl Scan {
-    /// Without rests, a pick from the start follows each one that came back short.
-    pub(crate) fn new(rests: bool, patience: Duration) -> Scan {
+    /// Without `always_pauses`, a pick from the start follows each one that came back short.
+    pub(crate) fn new(always_pauses: bool, patience: Duration) -> Scan {
         Scan {
             tasks: Vec::new(),
             levels: BTreeMap::new(),
-            has_gaps: true,
+            gaps: Gaps::new(),
+            pick: Pick::default(),
             is_hinted: false,
-            awaits_announced: false,
-            rest_gaps: Vec::new(),
             is_known: false,
-            is_scanning: false,
-            is_stale: false,
             freed_meanwhile: Vec::new(),
             undelivered: Vec::new(),
-            letting_go: Vec::new(),
+            freeing: Vec::new(),
             limited_to: [EVERYTHING; 2],
             is_full: false,
-            rests,
+            always_pauses,
             patience,
             starts: Default::default(),
         }
@@ -104,7 +95,7 @@ impl Scan {
             return;
         }
         self.tasks = tasks.to_vec();
-        self.rest_gaps.clear();
+        self.gaps.forget_rest();
         self.levels.retain(|key, _| tasks.contains(&key.task_identifier));
         self.forget();
     }
@@ -116,7 +107,7 @@ impl Scan {
 
     /// Whether a pick is under way that has not been answered.
     pub(crate) fn is_scanning(&self) -> bool {
-        self.is_scanning
+        self.pick.is_under_way()
     }
 
     /// What the last picks were limited to.
@@ -124,41 +115,42 @@ impl Scan {
         self.limited_to[0].min(self.limited_to[1])
     }
 
-    /// Due jobs may have come in anywhere.
+    /// Due jobs may have been added to any level.
     pub(crate) fn hint(&mut self) {
-        (self.has_gaps, self.awaits_announced) = (!self.tasks.is_empty(), false);
+        self.gaps.hint(!self.tasks.is_empty());
+        self.hint_levels();
+    }
+
+    fn hint_levels(&mut self) {
         self.is_hinted = true;
         self.levels.values_mut().for_each(|level| level.is_wanted = true);
         self.starts.iter_mut().for_each(StartPace::hint);
     }
 
-    /// This many jobs were announced. They are likely to be of known levels, so those are asked for first;
-    /// [`Scan::settle_announced`] says whether all were found.
+    /// Jobs were announced. They are likely to be of known levels, so those are asked for first;
+    /// [`Scan::settle_announced`] follows when it is known whether all were found.
     pub(crate) fn hint_announced(&mut self, is_idle: bool) {
-        let had_gaps = self.has_gaps || self.levels.is_empty();
-        match is_idle {
-            true => self.forget(),
-            false => self.hint(),
+        self.gaps.on_announced(!self.levels.is_empty());
+        self.hint_levels();
+        if is_idle {
+            self.forget_known();
         }
-        (self.has_gaps, self.awaits_announced) = (had_gaps, !had_gaps);
     }
 
-    /// Whether a pick found all jobs that were announced. If not, there may be levels that nobody knows.
+    /// Whether a pick found all jobs that were announced. If not, there may be levels that are not known yet.
     pub(crate) fn settle_announced(&mut self, found_all: bool) {
-        if !std::mem::take(&mut self.awaits_announced) {
-            return;
-        }
-        match found_all {
-            true => self.is_known = true,
-            false => self.has_gaps = true,
-        }
+        self.is_known |= self.gaps.settle_announced(found_all) && found_all;
     }
 
     /// Nothing is known until the next answer: a hint came in that no pick can follow now.
     pub(crate) fn forget(&mut self) {
         self.hint();
+        self.forget_known();
+    }
+
+    fn forget_known(&mut self) {
         self.is_known = self.tasks.is_empty();
-        self.is_stale = self.is_scanning;
+        self.pick.on_forgotten();
     }
 
     /// Nothing is known until the next answer, if a hint came in since the last pick was sent.
@@ -173,13 +165,11 @@ impl Scan {
         self.is_asking() || [Kind::Plain, Kind::Flagged].into_iter().any(|kind| self.owes_start(kind))
     }
 
-    /// The same without what is owed from the start, which may be due much later.
+    /// The same without picks from the start that are owed, which may be due much later.
     pub(crate) fn is_asking(&self) -> bool {
-        self.has_gaps
-            || self.awaits_announced
-            || !self.rest_gaps.is_empty()
+        self.gaps.is_asked()
             || self.limited_to() < EVERYTHING
-            || !self.letting_go.is_empty()
+            || !self.freeing.is_empty()
             || self.levels.values().any(Level::is_asked)
     }
 
@@ -191,8 +181,8 @@ impl Scan {
     /// Whether a pick of jobs that are more urgent than `before` can be sent now, and has something to ask for.
     pub(crate) fn may_send(&self, now: Instant, before: Order) -> bool {
         let wants_levels = |(key, level): (&LevelKey, &Level)| level.is_asked() && key.priority <= before.0;
-        let is_due = self.has_gaps || !self.rest_gaps.is_empty() || self.levels.iter().any(wants_levels);
-        !self.is_scanning && (is_due || self.start_kind(now).is_some())
+        let is_due = self.gaps.is_search_due() || self.levels.iter().any(wants_levels);
+        !self.is_scanning() && (is_due || self.start_kind(now).is_some())
     }
 
     /// Asks for what lies behind the limits of the last picks.
@@ -227,8 +217,8 @@ impl Scan {
         let known = levels.filter_map(|(key, level)| level.known_to.map(|known| known.order(key.priority)));
         let undelivered = self.undelivered.iter().filter(|(_, _, since)| now < *since + self.patience);
         let undelivered = undelivered.map(|(_, first, _)| before(*first));
-        // A settlement that takes long delays nothing but its own jobs.
-        let free_soon = self.letting_go.iter().filter(|(_, since, _)| now < *since + self.patience);
+        // A settlement that takes long delays only its own jobs.
+        let free_soon = self.freeing.iter().filter(|(_, since, _)| now < *since + self.patience);
         let free_soon = free_soon.flat_map(|(_, _, jobs)| jobs).chain(&self.freed_meanwhile);
         let free_soon = free_soon.map(|job| before(job.order()));
         known.chain(undelivered).chain(free_soon).fold(self.limited_to(), Order::min)
@@ -238,11 +228,7 @@ impl Scan {
     pub(crate) fn send(&mut self, now: Instant, count: usize, before: Order) -> Request {
         let kind = self.urgent_kind(before).or_else(|| self.start_kind(now)).unwrap_or(Kind::Plain);
         let from_start = self.may_start(kind, now);
-        let rest = std::mem::take(&mut self.rest_gaps);
-        let gaps = match std::mem::take(&mut self.has_gaps) {
-            true => gaps::between(&self.tasks, self.levels.keys()),
-            false => rest,
-        };
+        let gaps = self.gaps.take(&self.tasks, self.levels.keys());
         // What the last pick of this kind did not read because of its limit, if this one goes further.
         let limit = self.limited_to[kind as usize];
         let was_limited = |key: &LevelKey| limit < before && key.priority >= limit.0;
@@ -257,66 +243,11 @@ impl Scan {
             uses_position |= after != Position::START;
             levels.push(LevelRequest { key: key.clone(), after, limit: count });
         }
-        (self.is_scanning, self.is_hinted) = (true, false);
+        self.pick.on_sent();
+        self.is_hinted = false;
         self.starts[kind as usize].on_sent(from_start, uses_position);
         let count = share(&mut levels, count);
         Request { kind, levels, gaps, count, before, from_start }
-    }
-
-    /// A pick was answered; its jobs are still to be decoded.
-    pub(crate) fn on_seen(&mut self, now: Instant, batch: u64, request: &Request, seen: Seen) {
-        self.undelivered.extend(seen.first.map(|first| (batch, first, now)));
-        self.is_scanning = false;
-        let total: usize = seen.levels.iter().map(|(count, _)| count).sum();
-        self.is_full = total >= request.count;
-        self.limited_to[request.kind as usize] = request.before;
-        let last_reached = seen.levels.iter().rposition(|(count, _)| *count > 0);
-        for (index, asked) in request.levels.iter().enumerate().take(seen.levels.len()) {
-            let Some(level) = self.levels.get_mut(&asked.key) else { continue };
-            let reach = match Some(index).cmp(&last_reached) {
-                Ordering::Greater if self.is_full => Reach::NotRead,
-                Ordering::Equal if self.is_full => Reach::Cut,
-                _ => Reach::ToTheEnd,
-            };
-            level.on_seen(now, request, &seen, index, reach);
-        }
-        if request.from_start {
-            self.starts[request.kind as usize].on_back(now, seen.took);
-        }
-        self.is_known |= !request.gaps.is_empty() && !self.is_stale;
-        self.is_stale = false;
-        self.rest_gaps.extend(gaps::rest_of(&request.gaps, &seen.found));
-        self.add_levels(seen.found, now);
-        let freed = std::mem::take(&mut self.freed_meanwhile);
-        self.rewind(now, &freed);
-    }
-
-    /// The jobs of a pick are read, and wait to start.
-    pub(crate) fn on_delivered(&mut self, batch: u64) {
-        self.undelivered.retain(|(of, _, _)| *of != batch);
-    }
-
-    /// A pick failed, and nothing is known of what it has seen.
-    pub(crate) fn on_error(&mut self) {
-        (self.is_scanning, self.is_stale) = (false, false);
-        self.limited_to = [EVERYTHING; 2];
-        self.freed_meanwhile.clear();
-        self.levels.values_mut().for_each(Level::forget);
-        self.starts = Default::default();
-        self.hint();
-    }
-
-    fn add_levels(&mut self, found: Vec<LevelKey>, now: Instant) {
-        for key in found.into_iter().filter(|key| self.tasks.contains(&key.task_identifier)) {
-            self.levels.entry(key).or_insert_with(|| Level::new(now));
-        }
-        // Those that are asked for may have jobs.
-        while self.levels.len() > MOST_LEVELS {
-            let idle = self.levels.iter().filter(|(_, level)| !level.is_asked());
-            let oldest = idle.min_by_key(|(_, level)| level.brought_at);
-            let Some(key) = oldest.map(|(key, _)| key.clone()) else { return };
-            self.levels.remove(&key);
-        }
     }
 
     /// The kind that can bring the most urgent job, if one is asked for.
@@ -342,7 +273,7 @@ impl Scan {
 
     /// When a pick from the start of this kind may be sent. None: at once.
     fn start_at(&self, kind: Kind) -> Option<Instant> {
-        self.starts[kind as usize].not_before(kind, self.is_full, self.rests)
+        self.starts[kind as usize].not_before(kind, self.is_full, self.always_pauses)
     }
 }
 

@@ -1,8 +1,8 @@
 //! How far the end of a worker has come: stop claiming, let jobs finish, cancel them, abort them, return what is left.
 //!
-//! Each phase follows only if the one before was not enough. Jobs may finish for the grace period. Then the token in their
-//! context fires. After the abort period they are dropped. Those that do not even yield are returned while they run. If the
-//! database does not answer by then, the worker leaves its locks to the recovery.
+//! Each phase follows only if the one before was not enough. Jobs may finish for the grace period. Then the token in
+//! their context fires. After the abort period they are dropped. Those that do not even yield are returned while they
+//! run. If the database does not answer by then, the worker leaves its locks to the recovery.
 
 use std::time::{Duration, Instant};
 

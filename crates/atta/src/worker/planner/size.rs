@@ -1,7 +1,8 @@
 //! How many jobs a pick asks for: as many as begin and end within the hold budget. The size grows while they do, and
 //! shrinks to the number that did.
 
-/// The largest batch. Batches of 2,000 jobs were 4 to 7 % faster than batches of 1,000. One process should not hold more.
+/// The largest batch. Batches of 2,000 jobs were 4 to 7 % faster than batches of 1,000. One process should not hold
+/// more.
 const MOST: usize = 2000;
 
 #[derive(Debug)]
@@ -49,7 +50,7 @@ mod tests {
         assert_eq!(size.get(), 300);
         size.learn(300, 0, 1.0);
         assert_eq!(size.get(), 4);
-        // A batch that was not full says nothing about a larger one.
+        // A batch that was not full does not show how long a larger one takes.
         size.learn(2, 2, 0.0);
         assert_eq!(size.get(), 4);
     }

@@ -11,7 +11,8 @@ pub(super) struct TaskSplit {
     /// Their jobs are claimed durably even without a queue.
     durable: Vec<String>,
     durations: Durations,
-    /// The lists are out of date: another task is slow, or paused, or jobs are held no longer, or again.
+    /// The lists are out of date: a task has become slow or quick, was paused or resumed, or jobs are held no longer,
+    /// or again.
     has_changed: bool,
     held_before: bool,
 }

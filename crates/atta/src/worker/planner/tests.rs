@@ -399,7 +399,7 @@ fn a_run_until_nothing_is_left_asks_once_more_after_it_has_found_jobs() {
     assert!(world.planner.is_done(world.now));
 }
 
-/// Nobody announces jobs behind a pooler that has no LISTEN. A durable claim that was sent for another reason finds them.
+/// Behind a pooler without LISTEN, jobs are not announced. A durable claim that was sent for another reason finds them.
 #[test]
 fn a_durable_claim_that_brings_jobs_asks_for_those_that_can_be_held() {
     let mut world = World::new(1, |_| {});
@@ -415,7 +415,7 @@ fn a_durable_claim_that_brings_jobs_asks_for_those_that_can_be_held() {
     assert_eq!(ids(&world.start()), [1]);
 }
 
-/// The pick whose answer says that there is nothing may have been sent before the jobs came in.
+/// A pick that found nothing may have been sent before the jobs were added.
 #[test]
 fn a_hint_during_a_pick_is_followed_although_claimed_jobs_fill_the_slots() {
     let mut world = World::new(1, |rules| {

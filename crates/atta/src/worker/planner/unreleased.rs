@@ -1,5 +1,5 @@
-//! Outcomes that the task which releases jobs has, and that are not known to be written. Only counted here: the outcomes
-//! themselves belong to that task.
+//! Outcomes that the planner has handed to the release actor, and that are not known to be written. They are only
+//! counted here: the actor owns them.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ use super::super::release::{Entry, Report};
 const MOST_JOBS: usize = 1_000;
 const MOST_BYTES: usize = 16 << 20;
 
-/// Outcomes of one job. Usually there is one. There are more if the worker was declared dead, and has claimed the job again.
+/// Outcomes of one job. Usually there is one. There are more if the worker was declared dead, and has claimed the job
+/// again.
 #[derive(Debug, Default)]
 struct Outcomes {
     count: usize,

@@ -1,4 +1,4 @@
-//! Wake-ups: jobs were announced, or there may be jobs of any kind. Decides what is no longer known, so that it is asked
+//! Wake-ups: jobs were announced, or there may be jobs of any kind. Decides what is no longer known and has to be asked
 //! for.
 
 use std::time::Instant;
@@ -33,9 +33,9 @@ impl Planner {
         }
     }
 
-    /// While nothing waits to start, it costs nothing to wait for the answers of both kinds of claims: jobs that come in
-    /// together then start in their order. Not while a claim is under way: it would become worthless, and what it brings
-    /// would wait for the next one. With hints that come more often than answers, nothing would ever start.
+    /// While nothing waits to start, it costs nothing to wait for the answers of both kinds of claims: jobs that come
+    /// in together then start in their order. Not while a claim is under way: its result would be discarded, and its
+    /// jobs would wait for the next claim. With hints that arrive faster than answers, no job would ever start.
     fn forget_if_idle(&mut self) -> bool {
         let is_idle =
             self.list.first().is_none() && !self.held.scan.is_scanning() && self.durable.away() == 0;

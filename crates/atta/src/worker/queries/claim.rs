@@ -15,8 +15,8 @@ use super::{Connection, Prepared, Texts, Value};
 use crate::{Error, Job, Result};
 
 const CLAIMING: &str = "claiming jobs";
-/// Begins a claim in a session that is not ours, with the time limit that the worker's own sessions have (`CLAIM_LIMITS` in
-/// the options).
+/// Begins a claim in a session that is not ours, with the time limit that the worker's own sessions have
+/// (`CLAIM_LIMITS` in the options).
 const BEGIN: &str = "begin isolation level read committed; set local statement_timeout = '5s'";
 
 const PROMOTING: &str = "claiming jobs again after a lost connection";
@@ -196,7 +196,7 @@ pub(crate) struct Promoted {
     pub(crate) blocked: HashSet<i64>,
 }
 
-/// Durably claims those of these jobs that nobody has changed since this worker held them.
+/// Durably claims those of these jobs that were not changed since this worker held them.
 pub(crate) async fn promote_untouched(connection: Connection<'_>, jobs: &[Arc<Job>]) -> Result<Promoted> {
     const TYPES: &[Type] =
         &[Type::TEXT, Type::INT8_ARRAY, Type::INT2_ARRAY, Type::INT4_ARRAY, Type::TIMESTAMPTZ_ARRAY];

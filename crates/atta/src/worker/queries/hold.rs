@@ -102,7 +102,7 @@ async fn pick_one_level<'a>(
     Ok(async move {
         let Some(level) = request.levels.first() else { return Ok(PickedRows::default()) };
         let (priority, run_at, id) = bound(request.before);
-        // The limit is an order of jobs, so it says nothing about levels of another priority.
+        // The limit is an order of jobs, so it does not limit levels of another priority.
         let is_limited = level.key.priority == priority;
         let (run_at, id) = if is_limited { (run_at, id) } else { (None, i64::MAX) };
         let (task, now) = (&*level.key.task_identifier, connection.shared.local_now());

@@ -15,12 +15,13 @@ pub(crate) struct Polled {
     pub(crate) others_are_dead: bool,
     pub(crate) recent_deaths: i64,
     pub(crate) functions_are_ours: bool,
-    /// The table of jobs has rules, or triggers on update or delete, or is referenced by a foreign key. So the database may
-    /// refuse to change some of its rows.
+    /// The table of jobs has rules, or triggers on update or delete, or is referenced by a foreign key. So the database
+    /// may refuse to change some of its rows.
     pub(crate) jobs_have_triggers: bool,
     /// The same for this table or that of queues.
     pub(crate) tables_have_triggers: bool,
-    /// The encoding of the database is UTF-8, or it has none. Others lack characters, and refuse texts that contain them.
+    /// The encoding of the database is UTF-8, or it has none. Others lack characters, and refuse texts that contain
+    /// them.
     pub(crate) stores_any_text: bool,
     /// At most a hundred queues have jobs.
     pub(crate) has_few_queues: bool,

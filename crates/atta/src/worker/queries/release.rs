@@ -21,7 +21,7 @@ const FAILING: &str = "failing jobs";
 const RETURNING: &str = "returning jobs";
 const RETURNING_LOST: &str = "returning jobs of a lost claim";
 
-/// What became of jobs whose claims were not lost, by job id.
+/// The fates of jobs whose claims were not lost, by job id.
 pub(crate) type Fates = HashMap<i64, Fate>;
 
 /// Claims that end, as columns with an entry per job.

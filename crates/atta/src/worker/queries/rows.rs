@@ -72,8 +72,8 @@ fn failed(error: tokio_postgres::Error) -> Error {
     Error::database(READING, error)
 }
 
-/// Decodes rows in small steps: between them, other lanes read their answers and send their next claims. The memory of each
-/// row is freed at once.
+/// Decodes rows in small steps: between them, other lanes read their answers and send their next claims. The memory of
+/// each row is freed at once.
 async fn decode<T>(rows: Vec<Row>, read: impl Fn(&Row) -> Result<T>) -> Result<Vec<T>> {
     let mut decoded = Vec::with_capacity(rows.len());
     for row in rows {

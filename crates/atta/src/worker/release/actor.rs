@@ -23,7 +23,7 @@ struct Written {
     entries: Vec<Entry>,
     is_apart: bool,
     sent: Instant,
-    /// What became of the jobs whose claims were not lost.
+    /// The fates of the jobs whose claims were not lost.
     fates: Result<HashMap<i64, Fate>>,
 }
 
@@ -183,7 +183,7 @@ impl Actor {
         }
         report::report_lost(&self.shared, lost);
         report::report_all(&self.shared, written);
-        // If the driver has ended, nobody needs the report.
+        // If the driver has ended, the report is not needed.
         let _ = self.reports.send(report);
     }
 }

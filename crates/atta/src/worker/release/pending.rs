@@ -6,15 +6,16 @@
 //! transaction keeps locked is tried again, also with pauses. After a statement that took too long, the next ones are
 //! smaller.
 
+mod entry;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
-
 use super::super::backoff::Backoff;
-use super::super::run::{Finished, Outcome};
-use super::refused::without_what_is_refused;
 use crate::Error;
+pub(crate) use entry::Entry;
+pub(in super::super) use entry::Kind;
+use entry::{Grouping, LONGEST, State, is_too_slow};
 
 /// The most jobs that one statement releases.
 const MOST: usize = 4_000;
@@ -22,148 +23,12 @@ const MOST: usize = 4_000;
 /// The fewest jobs to which a statement is limited, however long statements take.
 const LEAST: usize = 50;
 
-/// The pauses before an outcome is tried again: the first, and the longest.
-const FIRST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(2);
-
 /// While a statement is under way, completed jobs wait for this long, so that more of them are written together: larger
 /// statements take less time per job.
-const COMPANY: Duration = Duration::from_millis(20);
-
-/// The longest pause for an outcome that the database rejects.
-const LONGEST_REFUSED: Duration = Duration::from_secs(30);
+const FOR_OTHERS: Duration = Duration::from_millis(20);
 
 /// After this many attempts, the rejection of an outcome is reported. They take about three seconds.
 const REPORTED_AFTER: u32 = 6;
-
-/// Outcomes of one kind are written by one statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Kind {
-    Complete,
-    Fail,
-    /// Returns jobs that had started: they may have to wait before they run again.
-    Interrupt,
-    /// Returns jobs that had not started.
-    Return,
-}
-
-/// Why an outcome is not written yet. Each change of the state is logged; further attempts in the same state are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    New,
-    Blocked,
-    Slow,
-    Refused,
-}
-
-/// Which other outcomes an outcome is written with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Company {
-    /// With all others of its kind.
-    Together,
-    /// Only with outcomes of the same number: a larger statement failed, and any of them may have been the cause.
-    Part(u64),
-    /// Alone, on separate connections, since it has failed alone.
-    Apart,
-}
-
-/// An outcome on its way into the database.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) finished: Finished,
-    /// When the job was claimed, which distinguishes the claim from others of the same job. None if this worker has no
-    /// claim.
-    pub(crate) locked_at: Option<DateTime<Utc>>,
-    /// A reply was lost, so this may have been written already. If the job is no longer claimed by this worker, this
-    /// worker has released it.
-    pub(in super::super) is_unknown: bool,
-    company: Company,
-    state: State,
-    /// Why the database rejected it last.
-    refusal: Option<Arc<str>>,
-    tries: u32,
-    not_before: Instant,
-}
-
-impl Entry {
-    pub(crate) fn new(
-        now: Instant,
-        finished: Finished,
-        locked_at: Option<DateTime<Utc>>,
-        is_unknown: bool,
-    ) -> Entry {
-        let (state, not_before) = (State::New, now);
-        let (company, refusal) = (Company::Together, None);
-        Entry { finished, locked_at, is_unknown, company, state, refusal, tries: 0, not_before }
-    }
-
-    /// The bytes of its payloads and error.
-    pub(crate) fn size(&self) -> usize {
-        super::size_of(&self.finished)
-    }
-
-    pub(in super::super) fn kind(&self) -> Kind {
-        match self.finished.outcome {
-            Outcome::Completed => Kind::Complete,
-            Outcome::Failed(_) => Kind::Fail,
-            Outcome::Interrupted => Kind::Interrupt,
-            Outcome::NotStarted => Kind::Return,
-        }
-    }
-
-    /// Whether it may wait for the reply to the statement that is under way. A queued job may not: the next job of its
-    /// queue waits for its release.
-    fn may_wait(&self) -> bool {
-        let job = &self.finished.job;
-        self.kind() == Kind::Complete && self.company == Company::Together && job.job_queue_id.is_none()
-    }
-
-    fn pause(&mut self, now: Instant, longest: Duration) {
-        let pause = FIRST.saturating_mul(1 << self.tries.min(20)).min(longest);
-        self.tries += 1;
-        self.not_before = now + pause;
-    }
-
-    fn block(&mut self, now: Instant, worker: &str) {
-        if self.state != State::Blocked {
-            self.state = State::Blocked;
-            let Finished { job, .. } = &self.finished;
-            tracing::warn!(
-                worker,
-                job = job.id,
-                task = job.task_identifier(),
-                attempt = job.attempts,
-                "a job can't be released yet: another transaction has locked it or its queue"
-            );
-        }
-        self.pause(now, LONGEST);
-    }
-
-    /// Called when the outcome has failed alone. From now on it is written on a separate connection, with pauses
-    /// between the attempts.
-    fn set_apart(mut self, now: Instant, error: &Error, worker: &str) -> Entry {
-        let is_slow = is_too_slow(error);
-        let state = if is_slow { State::Slow } else { State::Refused };
-        if self.state != state {
-            self.state = state;
-            let Finished { job, .. } = &self.finished;
-            let (job, task, attempt) = (job.id, job.task_identifier(), job.attempts);
-            match is_slow {
-                true => {
-                    tracing::warn!(worker, job, task, attempt, %error, "the release of a job takes too long; retrying");
-                }
-                false => {
-                    tracing::error!(worker, job, task, attempt, %error, "the database rejected the release of a job; retrying");
-                }
-            }
-        }
-        self.company = Company::Apart;
-        self.refusal = (!is_slow).then(|| error.to_string().into());
-        self.finished = without_what_is_refused(self.finished, error, self.tries);
-        self.pause(now, if is_slow { LONGEST } else { LONGEST_REFUSED });
-        self
-    }
-}
 
 /// How long outcomes wait for others, to be written together with them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -256,35 +121,35 @@ impl Pending {
         if self.pause_until.is_some_and(|time| time > now) {
             return None;
         }
-        let is_early = under_way.is_some_and(|sent| now < sent + COMPANY);
+        let is_early = under_way.is_some_and(|sent| now < sent + FOR_OTHERS);
         let is_due = |entry: &Entry| {
-            entry.company != Company::Apart && entry.not_before <= now && !(is_early && entry.may_wait())
+            entry.grouping != Grouping::Apart && entry.not_before <= now && !(is_early && entry.may_wait())
         };
         // The oldest outcome determines the kind, so that no kind waits forever.
         let index = self.entries.iter().position(is_due)?;
         let first = &self.entries[index];
-        if let company @ Company::Part(_) = first.company {
-            return Some(self.entries.extract_if(.., |it| it.company == company).collect());
+        if let grouping @ Grouping::Part(_) = first.grouping {
+            return Some(self.entries.extract_if(.., |it| it.grouping == grouping).collect());
         }
         let kind = first.kind();
         let goes = |it: &mut Entry| {
             let is_due = it.not_before <= now || it.state == State::New;
-            it.company == Company::Together && it.kind() == kind && is_due
+            it.grouping == Grouping::Together && it.kind() == kind && is_due
         };
         Some(self.entries.extract_if(.., goes).take(self.most).collect())
     }
 
     /// Takes out the next outcome that is to be written alone.
     pub(in super::super) fn next_apart(&mut self, now: Instant) -> Option<Entry> {
-        let is_due = |entry: &Entry| entry.company == Company::Apart && entry.not_before <= now;
+        let is_due = |entry: &Entry| entry.grouping == Grouping::Apart && entry.not_before <= now;
         let index = self.entries.iter().position(is_due)?;
         Some(self.entries.remove(index))
     }
 
     /// When the next outcome becomes due that is not due yet.
     pub(in super::super) fn next_timer(&self, now: Instant, under_way: Option<Instant>) -> Option<Instant> {
-        let company = under_way.map(|sent| sent + COMPANY).filter(|_| !self.entries.is_empty());
-        let times = self.entries.iter().map(|entry| entry.not_before).chain(self.pause_until).chain(company);
+        let others = under_way.map(|sent| sent + FOR_OTHERS).filter(|_| !self.entries.is_empty());
+        let times = self.entries.iter().map(|entry| entry.not_before).chain(self.pause_until).chain(others);
         times.filter(|time| *time > now).min()
     }
 
@@ -326,12 +191,12 @@ impl Pending {
             for half in entries.chunks_mut(half) {
                 self.parts += 1;
                 for entry in half {
-                    (entry.company, entry.not_before) = (Company::Part(self.parts), now);
+                    (entry.grouping, entry.not_before) = (Grouping::Part(self.parts), now);
                 }
             }
         } else if is_about_one(error) {
             entries = entries.into_iter().map(|entry| entry.set_apart(now, error, &self.worker)).collect();
-        } else if entries.iter().any(|entry| entry.company == Company::Apart) {
+        } else if entries.iter().any(|entry| entry.grouping == Grouping::Apart) {
             entries.iter_mut().for_each(|entry| entry.pause(now, LONGEST));
         } else {
             if self.errors.tries() == 0 {
@@ -347,10 +212,6 @@ impl Pending {
 /// took too long, or waited too long for a lock.
 fn is_about_one(error: &Error) -> bool {
     !error.is_transient() || is_too_slow(error) || error.is_refusal()
-}
-
-fn is_too_slow(error: &Error) -> bool {
-    matches!(error.db_code(), Some("55P03" | "57014"))
 }
 
 #[cfg(test)]

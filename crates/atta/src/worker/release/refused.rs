@@ -8,8 +8,8 @@ use crate::Error;
 /// named.
 const ATTEMPTS_BY_CHARACTER: u32 = 5;
 
-/// An outcome without the value that the database refused: a payload that is nested too deeply, or characters of the error
-/// that the encoding of the database does not have.
+/// An outcome without the value that the database refused: a payload that is nested too deeply, or characters of the
+/// error that the encoding of the database does not have.
 pub(super) fn without_what_is_refused(mut one: Finished, error: &Error, attempts: u32) -> Finished {
     let is_about_values =
         error.db_code().is_some_and(|code| code.starts_with("22") || code.starts_with("54"));

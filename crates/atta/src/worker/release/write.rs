@@ -12,7 +12,7 @@ use super::pending::{Entry, Kind};
 use crate::Result;
 use crate::db::lease::Lease;
 
-/// Writes outcomes of one kind by one statement. Returns what became of each job whose claim was not lost.
+/// Writes outcomes of one kind by one statement. Returns the fate of each job whose claim was not lost.
 pub(super) async fn write(shared: &Shared, entries: &[Entry], is_apart: bool) -> Result<Fates> {
     let Some(first) = entries.first() else { return Ok(Fates::new()) };
     let pool = if is_apart { &shared.apart_pool } else { &shared.release_pool };
@@ -76,8 +76,8 @@ const MANY: usize = 50;
 /// compares the claim time of each job.
 const FEW_CLAIMS: usize = 3;
 
-/// Completes jobs without a queue by the quickest statements, which wait for locked rows. None if one of them was locked for
-/// too long: then nothing is written.
+/// Completes jobs without a queue by the quickest statements, which wait for locked rows. None if one of them was
+/// locked for too long: then nothing is written.
 async fn complete_many(connection: Connection<'_>, claims: &Claims) -> Result<Option<Fates>> {
     let doing = "completing jobs";
     let by_claim = by_claim(claims);

@@ -1,5 +1,5 @@
-//! How often claims read all jobs with flags, of which most may be forbidden. Other claims read the first thousand of each
-//! task and priority.
+//! How often claims read all jobs with flags, of which most may be forbidden. Other claims read the first thousand of
+//! each task and priority.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! Jobs that releases have made due: the next job of a queue, or the same job.
 //!
-//! If the last claim brought less than it asked for, these may be the only ones, and can't start before the jobs that were
-//! claimed ahead. A claim for each release would then cost hundreds of claims for a job or two each. But such a job may be
-//! more urgent than those that wait, so more urgent jobs are asked for from time to time.
+//! If the last claim brought less than it asked for, these may be the only ones, and can't start before the jobs that
+//! were claimed ahead. A claim for each release would then cost hundreds of claims for a job or two each. But such a
+//! job may be more urgent than those that wait, so more urgent jobs are asked for from time to time.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Up to which order all due jobs are claimed that are claimed durably, as far as is known.
+//! Up to which point in the order of jobs every due job is claimed, among those that are claimed durably.
 
 use super::super::scan::NOTHING;
 use crate::job::Order;
@@ -9,7 +9,8 @@ pub(super) struct Known {
     to: Order,
     /// How often something was forgotten. A claim that was sent before that does not change `to`.
     epoch: u64,
-    /// Both, from before jobs were announced that a pick searches for. They are true again if it finds all of them.
+    /// The values of both before jobs were announced that a pick searches for. If it finds all of them, they are
+    /// restored.
     before_announced: Option<(Order, u64)>,
 }
 
@@ -52,8 +53,8 @@ impl Known {
         is_known
     }
 
-    /// A pick has found all jobs that were announced, or not. Returns whether something was forgotten for them that stays
-    /// forgotten.
+    /// A pick has found all jobs that were announced, or not. Returns whether something was forgotten for them that
+    /// stays forgotten.
     pub(super) fn settle_announced(&mut self, found_all: bool) -> bool {
         let Some(before) = self.before_announced.take() else { return false };
         if found_all {

@@ -2,8 +2,11 @@
 
 use chrono::DateTime;
 
+use super::super::super::claim::Claimed;
 use super::super::super::plan::{LocalQueueConfig, RefetchDelay};
+use super::super::scan::NOTHING;
 use super::*;
+use crate::Job;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -117,10 +120,10 @@ fn freed_jobs_are_asked_for_at_once_or_now_and_then() {
         let mut durable = DurableClaims::new();
         let wanted = send(&mut durable, now);
         answer(&mut durable, now, &wanted, if is_full { 10 } else { 1 });
-        durable.more = false;
+        durable.asking = Asking::Nothing;
         durable.on_freed();
         durable.ask_for_freed(now, runs_ahead);
-        assert_eq!(durable.more, expected, "{is_full} {runs_ahead}");
+        assert_eq!(durable.asking.has_less_urgent(), expected, "{is_full} {runs_ahead}");
         assert_eq!(durable.is_hinted(), !expected, "more urgent ones are asked for");
         assert_eq!(durable.next_timer(now), None, "nothing more is asked for one release");
         durable.on_freed();

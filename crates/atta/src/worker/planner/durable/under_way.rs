@@ -13,8 +13,8 @@ pub(super) struct UnderWay {
     unanswered: Option<Instant>,
     /// How many jobs they ask for.
     reserved: usize,
-    /// Jobs of lost batches that were claimed again meanwhile, and when. One of these claims may have had the job, and its
-    /// reply may arrive after the job is completed.
+    /// Jobs of lost batches that were claimed again meanwhile, and when. One of these claims may have had the job, and
+    /// its reply may arrive after the job is completed.
     taken_over: HashMap<i64, Instant>,
 }
 

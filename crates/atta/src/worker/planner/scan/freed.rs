@@ -1,5 +1,5 @@
-//! Jobs that become free again: those that a batch has picked and not started, and those that are returned. The next pick
-//! must begin before them.
+//! Jobs that become free again: those that a batch has picked and not started, and those that are returned. The next
+//! pick must begin before them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,15 +11,16 @@ use crate::job::Order;
 
 impl Scan {
     /// A batch is about to free these jobs, which were picked and not begun. Until it has, no pick can find them.
-    pub(crate) fn begin_letting_go(&mut self, now: Instant, batch: u64, jobs: Vec<Arc<Job>>) {
+    pub(crate) fn begin_freeing(&mut self, now: Instant, batch: u64, jobs: Vec<Arc<Job>>) {
         if !jobs.is_empty() {
-            self.letting_go.push((batch, now, jobs));
+            self.freeing.push((batch, now, jobs));
         }
     }
 
-    /// The batch is gone, and what it let go is free. Returns the most urgent of those whose tasks are no longer held.
-    pub(crate) fn end_letting_go(&mut self, now: Instant, batch: u64) -> Option<Order> {
-        let gone = self.letting_go.extract_if(.., |(of, _, _)| *of == batch);
+    /// The batch has ended, and the jobs that it did not start are free. Returns the most urgent of those whose tasks
+    /// are no longer held.
+    pub(crate) fn end_freeing(&mut self, now: Instant, batch: u64) -> Option<Order> {
+        let gone = self.freeing.extract_if(.., |(of, _, _)| *of == batch);
         let jobs: Vec<Arc<Job>> = gone.flat_map(|(_, _, jobs)| jobs).collect();
         let is_foreign = |job: &&Arc<Job>| !self.tasks.contains(&job.task_identifier);
         let foreign = jobs.iter().filter(is_foreign).map(|job| job.order()).min();
@@ -27,10 +28,10 @@ impl Scan {
         foreign
     }
 
-    /// These jobs are free now. A pick that is on its way may have passed them by as locked.
+    /// These jobs are free now. A pick that is under way may have skipped them because they were locked.
     pub(crate) fn on_freed(&mut self, now: Instant, mut jobs: Vec<Arc<Job>>) {
         jobs.retain(|job| job.job_queue_id.is_none());
-        if self.is_scanning {
+        if self.is_scanning() {
             self.freed_meanwhile.extend(jobs);
         } else {
             self.rewind(now, &jobs);

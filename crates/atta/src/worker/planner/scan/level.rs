@@ -84,13 +84,13 @@ impl Level {
     /// All due jobs are claimed. The next pick begins near the last of them, or near the time of this pick.
     fn on_end(&mut self, asked: &LevelRequest, request: &Request, seen: &Seen, reached: Option<Position>) {
         self.known_to = None;
-        let looked = seen.now.map(Position::a_little_before);
+        let searched = seen.now.map(Position::a_little_before);
         // A limited pick has read its last priority only as far as its limit.
         let is_limited = asked.key.priority == request.before.0;
-        let looked = looked.map(|looked| match is_limited {
-            true => looked.min(Position::before(request.before)),
-            false => looked,
+        let searched = searched.map(|searched| match is_limited {
+            true => searched.min(Position::before(request.before)),
+            false => searched,
         });
-        self.position = self.position.max(asked.after).max(reached.max(looked).unwrap_or(Position::START));
+        self.position = self.position.max(asked.after).max(reached.max(searched).unwrap_or(Position::START));
     }
 }

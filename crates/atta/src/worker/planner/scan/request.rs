@@ -16,7 +16,7 @@ pub(crate) const NOTHING: Order = (i16::MIN, DateTime::<Utc>::MIN_UTC, i64::MIN)
 /// After every job.
 pub(crate) const EVERYTHING: Order = (i16::MAX, DateTime::<Utc>::MAX_UTC, i64::MAX);
 
-/// Which of the two indexes.
+/// Which of the two indexes a pick reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Plain,
@@ -107,8 +107,8 @@ pub(crate) fn before((priority, run_at, id): Order) -> Order {
     (priority, run_at, id.saturating_sub(1))
 }
 
-/// Levels of one priority share the number of jobs, or the first of them would take it all. Returns how many jobs the pick
-/// asks for at the most.
+/// Levels of one priority share the number of jobs, or the first of them would take it all. Returns how many jobs the
+/// pick asks for at the most.
 pub(super) fn share(levels: &mut [LevelRequest], count: usize) -> usize {
     let mut first_group = None;
     for group in levels.chunk_by_mut(|one, other| one.key.priority == other.key.priority) {

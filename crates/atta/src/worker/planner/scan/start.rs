@@ -51,8 +51,8 @@ impl StartPace {
     }
 
     /// When the next one may be sent. None: at once. `is_full` if the last pick brought all that it asked for. Without
-    /// `rests`, a pick that came back short needs no pause.
-    pub(super) fn not_before(&self, kind: Kind, is_full: bool, rests: bool) -> Option<Instant> {
+    /// `always_pauses`, a pick that came back short needs no pause.
+    pub(super) fn not_before(&self, kind: Kind, is_full: bool, always_pauses: bool) -> Option<Instant> {
         let (ended, took) = self.last?;
         let rest = match kind {
             Kind::Flagged => REST_FLAGGED,
@@ -60,7 +60,7 @@ impl StartPace {
             Kind::Plain if is_full => REST_WHILE_FULL,
             Kind::Plain => REST,
         };
-        let needs_rest = is_full || (rests && took > QUICK);
+        let needs_rest = is_full || (always_pauses && took > QUICK);
         needs_rest.then(|| ended + took * rest)
     }
 }
@@ -96,8 +96,8 @@ mod tests {
                 expected,
                 "{kind:?} {is_hinted} {is_full} {took:?}"
             );
-            let without_rests = pace.not_before(kind, is_full, false);
-            assert_eq!(without_rests, expected.filter(|_| is_full), "without rests only a full pick pauses");
+            let without_pauses = pace.not_before(kind, is_full, false);
+            assert_eq!(without_pauses, expected.filter(|_| is_full), "without it only a full pick pauses");
         }
     }
 

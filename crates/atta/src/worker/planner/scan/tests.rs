@@ -111,11 +111,11 @@ fn what_is_picked_and_not_delivered_is_not_known() {
 }
 
 #[test]
-fn what_a_batch_lets_go_is_asked_for_again() {
+fn jobs_that_a_batch_frees_are_asked_for_again() {
     let mut scan = scan_of(&[0]);
-    scan.begin_letting_go(Instant::now(), 4, vec![job(at(0, 10, 7))]);
+    scan.begin_freeing(Instant::now(), 4, vec![job(at(0, 10, 7))]);
     assert_eq!(scan.known_to(Instant::now()), at(0, 10, 6), "no pick can find it yet");
-    assert_eq!(scan.end_letting_go(Instant::now(), 4), None);
+    assert_eq!(scan.end_freeing(Instant::now(), 4), None);
     assert_eq!(scan.known_to(Instant::now()), at(0, 10, 6));
     let request = scan.send(Instant::now(), 10, EVERYTHING);
     assert_eq!(priorities(&request), [0]);
@@ -126,10 +126,10 @@ fn what_a_batch_lets_go_is_asked_for_again() {
 #[test]
 fn a_pick_that_was_under_way_may_have_passed_by_what_became_free() {
     let mut scan = scan_of(&[0]);
-    scan.begin_letting_go(Instant::now(), 4, vec![job(at(0, 10, 7))]);
+    scan.begin_freeing(Instant::now(), 4, vec![job(at(0, 10, 7))]);
     scan.hint();
     let request = scan.send(Instant::now(), 10, EVERYTHING);
-    scan.end_letting_go(Instant::now(), 4);
+    scan.end_freeing(Instant::now(), 4);
     answer(&mut scan, 5, &request, &[None]);
     assert_eq!(scan.known_to(Instant::now()), at(0, 10, 6));
 }
@@ -137,9 +137,9 @@ fn a_pick_that_was_under_way_may_have_passed_by_what_became_free() {
 #[test]
 fn free_jobs_of_a_task_that_is_no_longer_held_are_reported() {
     let mut scan = scan_of(&[0]);
-    scan.begin_letting_go(Instant::now(), 4, vec![job(at(0, 10, 7)), job(at(0, 9, 8))]);
+    scan.begin_freeing(Instant::now(), 4, vec![job(at(0, 10, 7)), job(at(0, 9, 8))]);
     scan.set_tasks(&["other".into()]);
-    assert_eq!(scan.end_letting_go(Instant::now(), 4), Some(at(0, 9, 8)));
+    assert_eq!(scan.end_freeing(Instant::now(), 4), Some(at(0, 9, 8)));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_limit_is_what_is_known_until_it_is_lifted() {
     assert_eq!(scan.known_to(Instant::now()), EVERYTHING);
 }
 
-/// A search for levels tells the time, but a limited pick has not read as far as that.
+/// A search for levels returns the database's time, but a limited pick has not read up to that time.
 #[test]
 fn the_position_of_a_limited_pick_is_not_behind_its_limit() {
     let mut scan = scan_of(&[0]);

@@ -1,6 +1,7 @@
-use std::sync::Arc;
+use chrono::DateTime;
 
-use super::super::super::run::{Claim, Failure};
+use super::super::super::run::{Claim, Failure, Finished, Outcome};
+use super::entry::FIRST;
 use super::*;
 use crate::job::Place;
 use crate::{Job, Retry};
@@ -65,13 +66,17 @@ fn while_a_statement_is_under_way_only_completed_jobs_wait_for_others() {
     let mut pending = Pending::default();
     pending.add(now, vec![entry(1, Outcome::Completed)]);
     assert!(pending.next_batch(now, Some(sent)).is_none());
-    assert_eq!(pending.next_timer(now, Some(sent)), Some(sent + COMPANY), "it does not wait for ever");
+    assert_eq!(pending.next_timer(now, Some(sent)), Some(sent + FOR_OTHERS), "it does not wait forever");
     pending.add(now, vec![entry(2, failed()), entry(3, Outcome::Completed)]);
     assert_eq!(ids(pending.next_batch(now, Some(sent))), [2], "a failure does not wait");
     assert_eq!(ids(pending.next_batch(now, None)), [1, 3], "the statement was answered");
 
     pending.add(now, vec![entry(4, Outcome::Completed)]);
-    assert_eq!(ids(pending.next_batch(sent + COMPANY, Some(sent))), [4], "a slow statement delays no other");
+    assert_eq!(
+        ids(pending.next_batch(sent + FOR_OTHERS, Some(sent))),
+        [4],
+        "a slow statement delays no other"
+    );
 
     let mut queued = entry(5, Outcome::Completed);
     Arc::get_mut(&mut queued.finished.job).unwrap().job_queue_id = Some(1);
