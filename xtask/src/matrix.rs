@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 
 use crate::{Result, cargo, install, say};
 
-/// Whether `cargo xtask test` runs the matrix: not before all of its cells are green.
-pub(crate) const IS_PART_OF_TEST: bool = false;
+/// The rows that `cargo xtask test` runs, by a part of their names: five of them, in both binaries. All rows take three
+/// minutes or more, which is too long for each run of the tests.
+pub(crate) const SAMPLE: &str = "hung";
 
 const BINARIES: [(&str, &str); 2] = [("atta", "matrix"), ("atta-cli", "hosted_matrix")];
 

@@ -82,9 +82,7 @@ fn once(all_postgres: bool) -> Result {
     tests(&binaries, &[], &[])?;
     tests(&binaries, &[OF_THE_LIBRARY, WORKER_MODULES].concat(), &[("ATTA_TEST_CLAIMS", "durable")])?;
     pooler::run(&binaries)?;
-    if matrix::IS_PART_OF_TEST {
-        matrix::run_rows("")?;
-    }
+    matrix::run_rows(matrix::SAMPLE)?;
     chaos.map_or(Ok(()), chaos::Beside::finish)?;
     dependencies.finish()
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use testkit::{Process, wait_for};
 
 use crate::executables::wait_for_end;
-use crate::support::{Folder, add, database, node};
+use crate::support::{Folder, add, count_jobs, database, node};
 
 /// The largest memory that the worker may use.
 const MEMORY: u64 = 60 << 20;
@@ -82,6 +82,38 @@ async fn the_worker_survives_rough_tasks_with_little_memory() {
         ("hangs", "the time limit of 500ms was exceeded: killed by SIGKILL (signal 9)"),
     ];
     assert_eq!(left, wanted.map(|(task, error)| (task.to_owned(), error.to_owned())));
+}
+
+/// The payloads of all jobs are larger than `LARGE_MEMORY` together. They are of random text, because the server would
+/// compress other text.
+#[tokio::test]
+async fn the_worker_sends_large_payloads_to_hosts_with_little_memory() {
+    /// It has 16 MB of payloads that wait for a slot, and in each of eight slots a payload of 1 MB and its message to the
+    /// host. This was 76 to 86 MB; with a `max_claim_bytes` of 1 GB and a local queue, it was 191 MB.
+    const LARGE_MEMORY: u64 = 130 << 20;
+    let project = Folder::new()
+        .file(
+            "tasks/node.js",
+            "module.exports = (text) => { if (text.length !== 1048576) throw new Error(`${text.length}`); };",
+        )
+        .file(
+            "tasks/python.py",
+            "def task(payload, helpers):\n    assert len(payload) == 1048576, len(payload)\n",
+        );
+    for local_queue in ["0", "200"] {
+        let (db, client) = database().await;
+        let sql = "select graphile_worker.add_job(task.name, to_json(large.text))
+                   from (values ('node'), ('python')) as task (name)
+                   cross join generate_series(1, 75)
+                   cross join (select string_agg(md5(random()::text), '') as text from generate_series(1, 32768)) as large";
+        client.batch_execute(sql).await.unwrap();
+        let mut command = atta(project.path(), &db.url(), &["8", "--once"]);
+        command.env("ATTA_NODE", node()).env("ATTA_LOCAL_QUEUE_SIZE", local_queue);
+        let most = run_watched(&mut command).await >> 20;
+        println!("local queue of {local_queue}: the worker took {most} MB");
+        assert_eq!(count_jobs(&client).await, 0, "every job had its whole payload");
+        assert!(most < LARGE_MEMORY >> 20, "local queue of {local_queue}: the worker took {most} MB");
+    }
 }
 
 #[tokio::test]

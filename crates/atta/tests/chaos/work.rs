@@ -87,10 +87,15 @@ impl Producers {
         tasks.spawn(self.clone().add(400, |n| {
             Next::new("slow", n, json!({ "n": n, "ms": fastrand::u64(100..1200) }), JobSpec::default())
         }));
-        // Sometimes longer than the recovery threshold.
+        // Sometimes longer than the recovery threshold, and sometimes longer than the ten seconds after which the server
+        // ends an idle transaction, that of a held claim for example.
         tasks.spawn(self.clone().add(1500, |n| {
             let threshold = u64::try_from(THRESHOLD.as_millis()).unwrap_or(u64::MAX);
-            let range = if n % 12 == 11 { threshold..2 * threshold } else { 50..800 };
+            let range = match n % 24 {
+                11 => threshold..2 * threshold,
+                23 => 11_000..14_000,
+                _ => 50..800,
+            };
             Next::new("blocking", n, json!({ "n": n, "blocks_ms": fastrand::u64(range) }), JobSpec::default())
         }));
         tasks.spawn(self.clone().add(300, |n| {

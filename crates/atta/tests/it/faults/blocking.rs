@@ -1,38 +1,91 @@
 //! Application code that blocks: handlers that block their threads, and futures of `run` that are dropped half-way.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use atta::{JobSpec, JobSpecBuilder, RawJobSpec, WorkerUtils};
+use atta::{Claims, Job, JobSpec, JobSpecBuilder, RawJobSpec, WorkerUtils};
 use serde_json::json;
 use testkit::Database;
 use tokio::sync::Semaphore;
 
-use super::support::{JOBS, LOCKED_JOBS, LOCKED_QUEUES, Ledger, Setup};
-use crate::worker::support::{Reports, options};
+use super::support::{JOBS, LOCKED_JOBS, LOCKED_QUEUES, Ledger, Run, Setup};
+use crate::worker::support::{Reports, claims, options};
 
-/// The loop, the claims and the heartbeats run in a separate thread. Handlers that block all threads of the runtime for
-/// three times the recovery threshold keep their jobs, and no other worker runs these.
+/// The loop and the heartbeats run in a separate thread. Handlers that block all threads of the runtime for six times
+/// the recovery threshold keep their jobs, and no other worker runs these.
 #[tokio::test]
 async fn handlers_that_block_all_threads_keep_their_jobs() {
     let db = Database::migrated().await;
     let ledger = Ledger::make(&db).await;
-    let utils = WorkerUtils::connect(&db.direct_url()).unwrap();
-    // As many slots as the process has threads for tasks.
-    let setup = Setup { slots: 2, threshold: Duration::from_secs(2), ..Setup::new(&db) };
-    let _fleet = [setup.spawn(), setup.spawn()];
-    ledger.counted("both workers", "select count(*) from graphile_worker._atta_workers", 2).await;
-    let work = json!({ "blocks_ms": 6000 });
-    let mut specs: Vec<RawJobSpec> =
-        (0..3).map(|_| RawJobSpec::new("work", &work, JobSpec::default()).unwrap()).collect();
+    let threshold = Duration::from_secs(2);
+    let setup = Setup { slots: THREADS, threshold, is_durable: true, ..Setup::new(&db) };
+    let _blocked = setup.spawn();
     let queued = JobSpecBuilder::new().queue_name("one by one").build();
-    specs.push(RawJobSpec::new("work", &work, queued).unwrap());
-    let jobs = utils.add_raw_jobs(&specs).await.unwrap();
-    ledger.counted("all jobs to be done", JOBS, 0).await;
-    for job in jobs {
-        let runs = ledger.runs_of(job.id()).await;
-        assert_eq!(runs.len(), 1, "{runs:#?}");
+    let jobs = add_blocking(&db, 6 * threshold, [JobSpec::default(), queued]).await;
+    run_once_beside_an_idle_worker(&setup, &ledger, &jobs).await;
+}
+
+/// The claims run in that thread, too. The server ends a transaction that is idle for ten seconds, so a held claim is
+/// lost unless the worker promotes it while its handlers block all threads of the runtime. The recovery threshold is
+/// long, so that only the end of the transaction could free the jobs.
+#[tokio::test]
+async fn handlers_that_block_all_threads_keep_their_held_jobs() {
+    if claims() == Claims::Durable {
+        return;
     }
+    let db = Database::migrated().await;
+    let ledger = Ledger::make(&db).await;
+    let setup = Setup {
+        tasks: vec!["work".into(), "quick".into()],
+        slots: THREADS,
+        threshold: Duration::from_secs(600),
+        // The longest one: the jobs block their threads before it is over.
+        hold_budget: Duration::from_secs(1),
+        ..Setup::new(&db)
+    };
+    let _blocked = setup.spawn();
+    // The first claims of a worker are durable.
+    let utils = WorkerUtils::connect(&db.direct_url()).unwrap();
+    testkit::wait_for("the worker to hold jobs", || async {
+        let job = utils.add_raw_job("quick", json!({}), JobSpec::default()).await.unwrap();
+        ledger.counted("a quick job to be done", JOBS, 0).await;
+        ledger.runs_of(job.id()).await[0].is_held.then_some(())
+    })
+    .await;
+    let jobs = add_blocking(&db, Duration::from_secs(13), [JobSpec::default(), JobSpec::default()]).await;
+    let runs = run_once_beside_an_idle_worker(&setup, &ledger, &jobs).await;
+    assert!(runs.iter().all(|run| run.is_held), "{runs:#?}");
+}
+
+/// The processes of workers have this number of threads for tasks.
+const THREADS: usize = 2;
+
+/// Adds jobs that block all threads of a process at the same time, for this long.
+async fn add_blocking(db: &Database, length: Duration, specs: [JobSpec; THREADS]) -> Vec<Job> {
+    let utils = WorkerUtils::connect(&db.direct_url()).unwrap();
+    let work = json!({ "blocks_ms": u64::try_from(length.as_millis()).unwrap(), "blocks_beside": THREADS });
+    let specs = specs.map(|spec| RawJobSpec::new("work", &work, spec).unwrap());
+    utils.add_raw_jobs(&specs).await.unwrap()
+}
+
+/// Starts another process once the jobs run. It has nothing to do, and would run a job as soon as it is free.
+async fn run_once_beside_an_idle_worker(setup: &Setup, ledger: &Ledger, jobs: &[Job]) -> Vec<Run> {
+    testkit::wait_for("the jobs to run", || async {
+        (runs_of(ledger, jobs).await.len() == jobs.len()).then_some(())
+    })
+    .await;
+    let _idle = setup.spawn();
+    ledger.counted("all jobs to be done", JOBS, 0).await;
+    let runs = runs_of(ledger, jobs).await;
+    let ran: HashSet<i64> = runs.iter().map(|run| run.job_id).collect();
+    assert_eq!((runs.len(), ran.len()), (jobs.len(), jobs.len()), "each job runs once: {runs:#?}");
+    runs
+}
+
+async fn runs_of(ledger: &Ledger, jobs: &[Job]) -> Vec<Run> {
+    let is_one = |run: &Run| jobs.iter().any(|job| job.id() == run.job_id);
+    ledger.runs().await.into_iter().filter(is_one).collect()
 }
 
 /// `tokio::select!` with a signal drops the future of `run`. No other worker exists that could recover the jobs, and

@@ -1,6 +1,7 @@
 //! Worker processes to kill, and the ledger in which their tasks record what they did.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub(crate) struct Setup {
     pub(crate) threshold: Duration,
     pub(crate) grace: Duration,
     pub(crate) poll: Duration,
+    pub(crate) hold_budget: Duration,
     /// Whether no jobs are held. The jobs of a killed worker are then found by their locks, and have lost their
     /// attempt.
     pub(crate) is_durable: bool,
@@ -41,6 +43,7 @@ impl Setup {
             threshold: Duration::from_secs(2),
             grace: Duration::from_secs(30),
             poll: Duration::from_millis(200),
+            hold_budget: Duration::from_millis(50),
             is_durable: claims() == Claims::Durable,
         }
     }
@@ -51,6 +54,7 @@ impl Setup {
             .concurrency(self.slots)
             .max_pg_conn(self.slots + 3)
             .poll_interval(self.poll)
+            .hold_budget(self.hold_budget)
             .recovery_threshold(self.threshold)
             .shutdown_grace_period(self.grace)
             .shutdown_abort_period(Duration::ZERO)
@@ -104,6 +108,8 @@ struct Work {
     ms: u64,
     /// How long it blocks its thread, without yielding.
     blocks_ms: u64,
+    /// How many such jobs have to run in its process before it blocks.
+    blocks_beside: usize,
     /// It ends only in the process with this id.
     only_in: Option<u32>,
     /// It ends its process.
@@ -120,14 +126,15 @@ pub(crate) async fn work(ctx: WorkerContext) -> Result<(), Box<dyn std::error::E
         return Ok(());
     }
     let job = ctx.job();
-    let sql = "insert into public.ledger (job_id, attempt, pid, worker_id, last_error)
-               values ($1, $2, $3, $4, $5) returning id";
-    let run: [(&(dyn ToSql + Sync), Type); 5] = [
+    let sql = "insert into public.ledger (job_id, attempt, pid, worker_id, last_error, is_held)
+               values ($1, $2, $3, $4, $5, $6) returning id";
+    let run: [(&(dyn ToSql + Sync), Type); 6] = [
         (&job.id(), Type::INT8),
         (&job.attempts(), Type::INT2),
         (&pid(), Type::INT4),
         (&ctx.worker_id(), Type::TEXT),
         (&job.last_error(), Type::TEXT),
+        (&job.locked_by().is_none(), Type::BOOL),
     ];
     let row = ctx.pool().get().await?.query_typed_one(sql, &run).await?;
     if work.kills {
@@ -137,12 +144,24 @@ pub(crate) async fn work(ctx: WorkerContext) -> Result<(), Box<dyn std::error::E
         std::future::pending::<()>().await;
     }
     if work.blocks_ms > 0 {
+        wait_beside(work.blocks_beside).await;
         std::thread::sleep(Duration::from_millis(work.blocks_ms));
     }
     tokio::time::sleep(Duration::from_millis(work.ms)).await;
     let sql = "update public.ledger set ended_at = clock_timestamp() where id = $1";
     ctx.pool().get().await?.execute_typed(sql, &[(&row.get::<_, i64>(0), Type::INT8)]).await?;
     Ok(())
+}
+
+/// Waits until this number of jobs of this process is here. It keeps its thread busy: if one job blocked a thread while
+/// another one waits for a reply of the database, no thread might read that reply, and the other job would not start.
+async fn wait_beside(count: usize) {
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    STARTED.fetch_add(1, Ordering::SeqCst);
+    while STARTED.load(Ordering::SeqCst) < count {
+        std::thread::sleep(Duration::from_millis(1));
+        tokio::task::yield_now().await;
+    }
 }
 
 fn pid() -> i32 {
@@ -157,6 +176,8 @@ pub(crate) struct Run {
     pub(crate) pid: u32,
     pub(crate) worker_id: String,
     pub(crate) last_error: Option<String>,
+    /// Whether its claim was held when it started.
+    pub(crate) is_held: bool,
     pub(crate) has_ended: bool,
 }
 
@@ -175,6 +196,7 @@ impl Ledger {
                      pid integer not null,
                      worker_id text not null,
                      last_error text,
+                     is_held boolean not null,
                      started_at timestamptz not null default clock_timestamp(),
                      ended_at timestamptz
                    );
@@ -185,8 +207,8 @@ impl Ledger {
 
     /// All runs in the order of their starts.
     pub(crate) async fn runs(&self) -> Vec<Run> {
-        let sql =
-            "select job_id, attempt, pid, worker_id, last_error, ended_at from public.ledger order by id";
+        let sql = "select job_id, attempt, pid, worker_id, last_error, is_held, ended_at
+                   from public.ledger order by id";
         let rows = self.client.query(sql, &[]).await.expect("the ledger can be read");
         rows.iter()
             .map(|row| Run {
@@ -195,7 +217,8 @@ impl Ledger {
                 pid: u32::try_from(row.get::<_, i32>(2)).expect("a process id"),
                 worker_id: row.get(3),
                 last_error: row.get(4),
-                has_ended: row.get::<_, Option<chrono::DateTime<chrono::Utc>>>(5).is_some(),
+                is_held: row.get(5),
+                has_ended: row.get::<_, Option<chrono::DateTime<chrono::Utc>>>(6).is_some(),
             })
             .collect()
     }
