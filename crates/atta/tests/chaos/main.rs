@@ -13,7 +13,7 @@ mod work;
 mod ledger;
 mod check;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -36,6 +36,9 @@ const DRAIN: Duration = Duration::from_secs(150);
 /// The age of the records that a check during the run reads, and how much older the adds of the jobs that ran may be.
 const LOOK_BACK: TimeDelta = TimeDelta::seconds(90);
 const LONGEST_WAIT: TimeDelta = TimeDelta::seconds(300);
+
+/// For how long the checks must find a stuck job unchanged.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// A job is stuck if it could run and does not start for this long, or if a worker of atta has it for this long.
 const STUCK: &str = "
@@ -136,24 +139,29 @@ async fn run(seed: u64, length: Duration) -> Vec<String> {
 
 /// Checks the last minute at intervals. Returns only if there are violations.
 ///
-/// A job counts as stuck if two checks in a row find it unchanged. The machine itself may stop for a minute: then all due
-/// jobs are old at once, and the workers need a moment to run them.
+/// A job counts as stuck if all checks of a minute find it unchanged. The machine itself may stop for a minute, or be so
+/// busy that the workers fall behind: then many jobs are old at once, and the workers need a while to run them.
 async fn check_while_it_runs(ledger: &Ledger, world: &World) -> Vec<String> {
-    let mut stuck_before = Vec::new();
+    let mut stuck_since: HashMap<String, Instant> = HashMap::new();
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
         let mut violations = check::so_far(&gather(ledger, world, Utc::now() - LOOK_BACK).await).violations;
         let rows = ledger.rows(STUCK, &[]).await;
-        let stuck: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-        let still: Vec<&str> =
-            stuck.iter().filter(|job| stuck_before.contains(*job)).map(String::as_str).collect();
+        let now = Instant::now();
+        let stuck = rows.iter().map(|row| row.get(0));
+        let since = |job: String| {
+            let since = stuck_since.get(&job).copied().unwrap_or(now);
+            (job, since)
+        };
+        stuck_since = stuck.map(since).collect();
+        let is_stuck = |(_, since): &(&String, &Instant)| now.duration_since(**since) >= MINUTE;
+        let still: Vec<&str> = stuck_since.iter().filter(is_stuck).map(|(job, _)| job.as_str()).collect();
         if !still.is_empty() {
             violations.push(format!("jobs are stuck: {}", still.join(", ")));
         }
         if !violations.is_empty() {
             return violations;
         }
-        stuck_before = stuck;
     }
 }
 
