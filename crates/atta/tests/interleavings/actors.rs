@@ -2,7 +2,7 @@
 //! statements with their arguments.
 //!
 //! In arguments, `{t}`, `{t-2h}` and so on are the times of the claims in `world.sql`. `{ids}`, `{times}`, `{queues}` and
-//! `{places}` are those of the jobs that the actor's last claim or pick returned; `{nulls}`, `{errors}`, `{falses}` have an
+//! `{places}` are those of the jobs that the actor's last claim, pick or search returned; `{nulls}`, `{errors}`, `{falses}` have an
 //! entry for each of them.
 
 use crate::world::World;
@@ -276,7 +276,14 @@ const NEVER_WAITING: [Named; 38] = [
         BOTH,
         &[&[("return_claimed", "'w1', '{5,6,14}', '{{t},{t},{t-2h}}', '{null,2,6}', 0")]],
     ),
-    ("return_unknown", BOTH, &[&[("return_unknown", "'w1', '{14}', '{6}'")]]),
+    (
+        "return_unknown",
+        BOTH,
+        &[
+            &[("find_unknown", "'w1', '{14}', '{6}'")],
+            &[("return_claimed", "'w1', '{ids}', '{times}', '{queues}', 0")],
+        ],
+    ),
     ("refresh_locks", BOTH, &[&[("refresh_locks", "'w1', '{5,6,14}'")]]),
     // Releases by a worker that was declared dead.
     ("complete_dead", MIXED, &[&[("complete_claimed_queued", "'w0', '{8,10}', '{{t},{t}}', '{3,null}'")]]),

@@ -272,7 +272,7 @@ impl<'a> Stage<'a> {
 
     fn remember(&mut self, number: usize, text: &str, rows: &[Reported]) {
         let is_pick = text.contains("execute pick_");
-        if !is_pick && !text.contains("execute claim_") {
+        if !is_pick && !text.contains("execute claim_") && !text.contains("execute find_unknown") {
             return;
         }
         self.players[number].memory = rows.to_vec();

@@ -47,7 +47,7 @@ const STATEMENTS: [(&str, &str, &str); 42] = [
     statement!("complete_claimed_queued", "text, bigint[], timestamptz[], integer[]"),
     statement!("fail_claimed", FAIL_TYPES),
     statement!("return_claimed", "text, bigint[], timestamptz[], integer[], float8"),
-    statement!("return_unknown", "text, bigint[], integer[]"),
+    statement!("find_unknown", "text, bigint[], integer[]"),
     statement!("refresh_locks", "text, bigint[]"),
     statement!("register_worker", "text, text, integer, text, text[], integer, float8"),
     statement!("heartbeat", "text"),

@@ -124,17 +124,6 @@ impl Call<'_> {
                     "a return restores the attempt",
                 )
             }
-            "return_unknown" => {
-                let is_unknown = !elements(self.argument(1)).iter().any(|id| id.parse() == Ok(old.id));
-                require(
-                    is_unknown && old.locked_by.as_deref() == Some(self.argument(0)),
-                    "only unknown jobs of the worker",
-                )?;
-                require(
-                    *new == Row { attempts: (old.attempts - 1).max(0), ..unlocked },
-                    "a return restores the attempt",
-                )
-            }
             "refresh_locks" => {
                 require(
                     old.locked_by.as_deref() == Some(self.argument(0)),
@@ -241,7 +230,6 @@ impl Call<'_> {
             "complete_claimed_queued" | "fail_claimed" | "return_claimed" => {
                 self.has_claim(old, 3) && *new == unlocked
             }
-            "return_unknown" => old.locked_by == worker && *new == unlocked,
             "recover_workers" | "recover_function" => self.is_of_dead_worker(old) && *new == unlocked,
             "sweep_stale_locks" => is_stale(old, self.now) && *new == unlocked,
             "unlock_jobs" | "force_unlock_workers" => *new == unlocked,

@@ -84,9 +84,13 @@ pub(super) enum Operation {
         which: u16,
         is_quick: bool,
     },
-    ReturnUnknown {
+    FindUnknown {
         worker: usize,
         known: u16,
+    },
+    /// Returns what the worker's last search has found. Much may have changed since.
+    ReturnUnknown {
+        worker: usize,
     },
     RefreshLocks {
         worker: usize,
@@ -241,7 +245,7 @@ impl Operation {
         let (worker, lane, session) =
             (random.usize(..WORKERS), random.usize(..LANES), random.usize(..SESSIONS));
         let any = |random: &mut fastrand::Rng| random.usize(..);
-        match random.u8(..100) {
+        match random.u8(..103) {
             0..=15 => Operation::Add { session, add: Add::of(theme, random), is_open: random.u8(..3) == 0 },
             16 => Operation::AddInvalid(random.usize(..)),
             17..=20 => Operation::Remove { session, key: random.usize(..2), is_open: random.bool() },
@@ -284,7 +288,7 @@ impl Operation {
                 which: random.u16(..),
                 is_quick: random.bool(),
             },
-            84 => Operation::ReturnUnknown { worker, known: random.u16(..) },
+            84 | 97 => Operation::FindUnknown { worker, known: random.u16(..) },
             85 => Operation::RefreshLocks { worker },
             86..=88 => Operation::Heartbeat { worker },
             89 => Operation::Deregister { worker },
@@ -297,6 +301,7 @@ impl Operation {
             92 | 93 => Operation::DeclareDead { worker, is_continuous: random.u8(..4) > 0 },
             94 | 95 => Operation::Recover { worker, with_orphans: random.bool() },
             96 => Operation::ForgetWorkers { worker },
+            100..=102 => Operation::ReturnUnknown { worker },
             _ => Operation::Advance { seconds: *random.choice(&[60, 60, 120, 600, 7200]).unwrap_or(&60) },
         }
     }
