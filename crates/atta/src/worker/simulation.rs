@@ -41,13 +41,13 @@ use std::time::Duration;
 
 use model::{RefusedChange, Refusing};
 use refusals::Refusal;
-use setup::{Fault, FaultKind, Setup};
+use setup::{FEW_QUEUES, Fault, FaultKind, Setup};
 use world::{Ended, World};
 
 const MS: Duration = Duration::from_millis(1);
 
 /// The seeds of each test in a normal run.
-const SEEDS: u64 = 910;
+const SEEDS: u64 = 770;
 
 /// How many smaller setups are tried.
 const SHRINKS: usize = 400;
@@ -99,7 +99,7 @@ fn shrink(mut setup: Setup) -> (Setup, Ended) {
 }
 
 fn any_setup(random: &mut fastrand::Rng) -> Setup {
-    Setup {
+    let setup = Setup {
         workers: random.usize(1..5),
         slots: random.usize(1..6),
         jobs: random.usize(1..70),
@@ -109,7 +109,13 @@ fn any_setup(random: &mut fastrand::Rng) -> Setup {
         adds_for: Duration::from_secs(5),
         longest_delay: 300 * MS,
         ..Setup::default()
-    }
+    };
+    // Drawn from a source of its own.
+    let mut random = fastrand::Rng::with_seed(random.get_seed() ^ 0x5eed);
+    let is_durable = random.u8(..5) == 0;
+    // Then most jobs have a queue of their own.
+    let queues = if random.u8(..10) == 0 { 3 * FEW_QUEUES } else { setup.queues };
+    Setup { is_durable, queues, ..setup }
 }
 
 /// With one worker of one slot, and all jobs there at the start, the order is exact.
@@ -163,6 +169,32 @@ fn no_job_starts_while_a_more_urgent_one_has_waited_for_100_ms() {
         let longest_delay = MS * random.u32(1..=5);
         let local_queue = random.bool().then(|| random.usize(1..20));
         Setup { longest_delay, local_queue, order_bound: Some(100 * MS), ..any_setup(random) }
+    });
+}
+
+/// Workers end when nothing is left that they could run. None leaves a job that is due, and no lock.
+#[test]
+fn a_worker_that_runs_until_nothing_is_left_leaves_no_due_job() {
+    run(SEEDS, |random| {
+        let adds_for = if random.bool() { Duration::ZERO } else { Duration::from_secs(5) };
+        let lost = if random.bool() { random.f64() * 0.05 } else { 0.0 };
+        let longest_delay = MS * random.u32(1..300);
+        Setup { until_empty: true, failing: 0.1, adds_for, lost, longest_delay, ..any_setup(random) }
+    });
+}
+
+/// A trigger cancels the claims of some jobs for a while, without an error. Their queues stay locked until the worker
+/// searches for such locks.
+#[test]
+fn claims_that_a_trigger_cancels_in_part_leave_no_lock() {
+    run(SEEDS, |random| {
+        let setup = any_refusal(random, true);
+        let cancelling = |it: Refusal| Refusal {
+            refusing: Refusing { change: RefusedChange::CancelClaim, ..it.refusing },
+            until: it.until + Duration::from_secs(90),
+            ..it
+        };
+        Setup { refusal: setup.refusal.clone().map(cancelling), ..setup }
     });
 }
 

@@ -30,6 +30,10 @@ const LONGEST_PASSED_BY: Duration = Duration::from_secs(16);
 /// The same for a job with flags, which waits for fifty times the duration of a pick: at most 600 ms here.
 const LONGEST_FLAGGED: Duration = Duration::from_secs(45);
 
+/// A worker that runs until nothing is left does not see jobs that have become claimable this short before its end. The
+/// delays of its last statements come on top.
+const LONGEST_LEFT: Duration = Duration::from_millis(100);
+
 /// No due job waits longer than this without a run, if nothing goes wrong and slots are free.
 const STARVING: Duration = Duration::from_secs(60);
 
@@ -135,6 +139,30 @@ impl World {
         match self.workers.get(&dead).is_some_and(is_innocent) {
             true => Err(format!("worker {dead} is declared dead for a fault that concerned all workers")),
             false => Ok(()),
+        }
+    }
+
+    /// At the end of a worker that runs until nothing is left: it leaves no job that could be claimed for a while.
+    pub(super) fn check_exit(
+        &self,
+        number: WorkerNumber,
+        disturbed_at: Duration,
+        result: crate::Result<()>,
+    ) -> Result<(), String> {
+        let now = self.now();
+        if let Err(error) = result
+            && self.setup.has_no_faults()
+        {
+            return Err(format!("worker {number} ends with an error: {error}"));
+        }
+        let bound = LONGEST_LEFT + 6 * self.setup.longest_delay;
+        let is_left = |row: &&Row| {
+            let since = self.database.visible_since(now, row).max(disturbed_at);
+            since + bound < now && !self.may_be_refused(&row.job)
+        };
+        match self.database.claimable(now, &self.forbidden).find(is_left) {
+            Some(row) => Err(format!("worker {number} ends, and leaves job {}, which is due", row.job.id)),
+            None => Ok(()),
         }
     }
 

@@ -167,7 +167,7 @@ impl World {
         let (now, instant) = (self.now(), self.agenda.instant());
         let Some(worker) = self.workers.get_mut(&number) else { return Ok(()) };
         worker.may_hold = polled.recent_deaths < SUSPICIOUS_DEATHS && !polled.has_triggers;
-        worker.has_polled = true;
+        (worker.has_polled, worker.has_triggers) = (true, polled.has_triggers);
         let again = THRESHOLD / PER_THRESHOLD;
         let is_time = worker.recovered_at.is_none_or(|time| now - time >= again);
         if polled.others_are_stale || (polled.others_are_dead && is_time) {
