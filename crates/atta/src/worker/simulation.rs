@@ -321,6 +321,34 @@ fn a_seed_replays_exactly() {
     }
 }
 
+/// Jobs that are added in batches, as in the table: a job costs at most this number of statements.
+#[test]
+fn a_job_of_a_batch_costs_few_statements() {
+    for (workers, most) in [(1, 4.5), (3, 6.0), (10, 6.0)] {
+        let setup = Setup { adds_for: Duration::from_secs(3), ..fleet(workers, 300 * workers) };
+        let ended = World::new(&setup, false).run();
+        assert_eq!(ended.result, Ok(()));
+        let per_job = ended.statistics.for_jobs() as f64 / setup.jobs as f64;
+        assert!(per_job < most, "{per_job:.2} statements per job with {workers} workers");
+    }
+}
+
+/// Each add brings as many jobs as there are workers.
+fn fleet(workers: usize, jobs: usize) -> Setup {
+    Setup {
+        seed: variable("ATTA_TEST_SIMULATION").unwrap_or(1),
+        workers,
+        slots: 10,
+        jobs,
+        batch: workers,
+        slow: 1,
+        adds_for: Duration::from_secs(10),
+        longest_delay: 20 * MS,
+        skips_scans: true,
+        ..Setup::default()
+    }
+}
+
 /// A fleet of each size, with as many thousand jobs as workers. Prints what each job costs: the table in
 /// `docs/concepts/how-it-is-tested.md`.
 #[test]
@@ -334,18 +362,7 @@ fn a_thousand_workers() {
         "| workers | jobs | time | statements per job | picks | claims | releases | found nothing | p50 | p99 |"
     );
     for workers in sizes {
-        let setup = Setup {
-            seed: variable("ATTA_TEST_SIMULATION").unwrap_or(1),
-            workers,
-            slots: 10,
-            jobs: 1000 * workers,
-            batch: workers,
-            slow: 1,
-            adds_for: Duration::from_secs(10),
-            longest_delay: 20 * MS,
-            skips_scans: true,
-            ..Setup::default()
-        };
+        let setup = fleet(workers, 1000 * workers);
         let ended = World::new(&setup, false).run();
         println!("{}", ended.statistics.row(workers, setup.jobs));
         assert_eq!(ended.result, Ok(()));
