@@ -90,7 +90,7 @@ fn replies(group: &Group, ran: &Ran, pids: &[i32]) -> Vec<String> {
             })
             .filter_map(|row| row.id)
             .collect();
-        if name.starts_with("pick_") {
+        if name.starts_with("pick_") || name == "find_claimable" {
             picked.insert(event.part, replied);
             continue;
         }

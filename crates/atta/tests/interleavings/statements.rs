@@ -18,7 +18,7 @@ macro_rules! statement {
 }
 
 /// Name, types of the parameters, and text.
-const STATEMENTS: [(&str, &str, &str); 42] = [
+const STATEMENTS: [(&str, &str, &str); 44] = [
     statement!("add_job", "text"),
     statement!("add_job_deduped", "text"),
     statement!("add_jobs", "text"),
@@ -33,6 +33,8 @@ const STATEMENTS: [(&str, &str, &str); 42] = [
     statement!("claim_by_job", CLAIM_TYPES),
     statement!("claim_by_queue", CLAIM_TYPES),
     statement!("claim_level", LEVEL_TYPES),
+    statement!("find_claimable", CLAIM_TYPES),
+    statement!("mark_claimed", "text, bigint, integer, timestamptz"),
     statement!("pick_jobs", PICK_TYPES),
     statement!("pick_flagged_jobs", FLAGGED_TYPES),
     statement!("pick_level", "text, smallint, timestamptz, bigint, timestamptz, bigint, timestamptz, bigint"),

@@ -91,7 +91,9 @@ impl Call<'_> {
     fn update_of_a_job(&self, old: &Row, new: &Row) -> Verdict {
         let unlocked = Row { locked_at: None, locked_by: None, ..old.clone() };
         match self.name {
-            "claim_by_job" | "claim_by_queue" | "claim_level" | "promote_held" => self.claim(old, new),
+            "claim_by_job" | "claim_by_queue" | "claim_level" | "mark_claimed" | "promote_held" => {
+                self.claim(old, new)
+            }
             "promote_untouched" if old.locked_at.is_some() => {
                 require(
                     old.locked_by.as_deref() == Some(self.argument(0)),
@@ -220,7 +222,7 @@ impl Call<'_> {
         let unlocked = Row { locked_at: None, locked_by: None, ..old.clone() };
         let worker = Some(self.argument(0).to_owned());
         let is_allowed = match self.name {
-            "claim_by_job" | "claim_by_queue" => {
+            "claim_by_job" | "claim_by_queue" | "mark_claimed" => {
                 old.locked_at.is_none()
                     && *new == Row { locked_at: Some(self.now), locked_by: worker, ..old.clone() }
             }

@@ -63,6 +63,7 @@ pub(super) struct Pair {
     notes: Vec<String>,
     pub(super) steps: usize,
     pub(super) waits: usize,
+    pub(super) refusals: usize,
 }
 
 impl Pair {
@@ -85,6 +86,7 @@ impl Pair {
             notes: Vec::new(),
             steps: 0,
             waits: 0,
+            refusals: 0,
         }
     }
 
@@ -181,6 +183,7 @@ impl Pair {
             }
             Operation::Recover { worker, with_orphans } => self.recover(worker, with_orphans).await,
             Operation::ForgetWorkers { worker } => self.forget_workers(worker).await,
+            Operation::Refuse { divisor } => self.refuse(divisor).await,
             Operation::Advance { seconds } => self.advance(seconds).await,
         }
     }
