@@ -16,8 +16,9 @@
 //!
 //! [`cron`] has the schedule of crontab items, and [`refusals`] what a worker does if the database refuses a statement.
 //!
-//! Not modelled: payloads without room, time limits of statements, transactions that see an older state than the one they
+//! Not modelled: payloads without room, time limits of statements, statements that see an older state than the one they
 //! change, locks of queue rows, crontab items whose jobs another transaction blocks, and hooks.
+//! `docs/concepts/how-it-is-tested.md` lists what covers them.
 
 mod agenda;
 mod checks;
