@@ -38,8 +38,8 @@ pub(super) use hold::{
 };
 pub(super) use poll::{Polled, poll};
 pub(super) use release::{
-    Claims, Failures, Fates, ReturnedUnknown, complete_claim, complete_claimed, complete_claimed_queued,
-    complete_many_claimed, fail_claimed, return_claimed, return_unknown,
+    Claims, Failures, Fates, complete_claim, complete_claimed, complete_claimed_queued,
+    complete_many_claimed, fail_claimed, find_unknown, return_claimed,
 };
 pub(super) use rows::{ClaimedRows, MANY, PickedRows};
 

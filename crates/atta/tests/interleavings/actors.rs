@@ -2,8 +2,8 @@
 //! statements with their arguments.
 //!
 //! In arguments, `{t}`, `{t-2h}` and so on are the times of the claims in `world.sql`. `{ids}`, `{times}`, `{queues}` and
-//! `{places}` are those of the jobs that the actor's last claim or pick returned; `{nulls}`, `{errors}`, `{falses}` have an
-//! entry for each of them.
+//! `{places}` are those of the jobs that the actor's last claim, pick or search returned, `{id}` and `{queue}` those of the
+//! first of them; `{nulls}`, `{errors}`, `{falses}` have an entry for each of them.
 
 use crate::world::World;
 
@@ -211,6 +211,10 @@ const CLAIM_W0: Call = (
 );
 const CLAIM_LEVEL: Call =
     ("claim_level", "'w2', 'a', 0, null, 20, '{a,unused}', null, null, null, null, true");
+const FIND_CLAIMABLE: Call = (
+    "find_claimable",
+    "'w2', '{a,unused}', '{}', null, 20, '{a,unused}', 32767, null, 9223372036854775807, 1000, true, '{}'",
+);
 const PICK: Call =
     ("pick_jobs", "'{a}', '{0}', '{null}', '{0}', '{20}', null, 20, 32767, null, 9223372036854775807");
 const PICK_LEVEL: Call = ("pick_level", "'a', 0, null, 0, null, 20, null, 9223372036854775807");
@@ -232,13 +236,14 @@ const RETURN_CLAIMED: Call = ("return_claimed", "'w2', '{ids}', '{times}', '{que
 type Named = (&'static str, &'static [World], &'static [&'static [Call]]);
 
 /// The statements of a worker: they never wait for a row.
-const NEVER_WAITING: [Named; 38] = [
+const NEVER_WAITING: [Named; 39] = [
     ("claim_one", BOTH, &[&[CLAIM_ONE]]),
     ("claim_all", BOTH, &[&[CLAIM_ALL]]),
     ("claim_queued", MIXED, &[&[CLAIM_QUEUED]]),
     ("claim_w1", BOTH, &[&[CLAIM_W1]]),
     ("claim_w0", BOTH, &[&[CLAIM_W0]]),
     ("claim_level", PLAIN, &[&[CLAIM_LEVEL]]),
+    ("claim_one_by_one", BOTH, &[&[FIND_CLAIMABLE, ("mark_claimed", "'w2', {id}, {queue}, null")]]),
     ("claim_then_complete", BOTH, &[&[CLAIM_ALL], &[COMPLETE_CLAIMED]]),
     ("claim_then_fail", BOTH, &[&[CLAIM_ALL], &[FAIL_CLAIMED]]),
     ("claim_then_return", MIXED, &[&[CLAIM_QUEUED], &[RETURN_CLAIMED]]),
@@ -276,7 +281,14 @@ const NEVER_WAITING: [Named; 38] = [
         BOTH,
         &[&[("return_claimed", "'w1', '{5,6,14}', '{{t},{t},{t-2h}}', '{null,2,6}', 0")]],
     ),
-    ("return_unknown", BOTH, &[&[("return_unknown", "'w1', '{14}', '{6}'")]]),
+    (
+        "return_unknown",
+        BOTH,
+        &[
+            &[("find_unknown", "'w1', '{14}', '{6}'")],
+            &[("return_claimed", "'w1', '{ids}', '{times}', '{queues}', 0")],
+        ],
+    ),
     ("refresh_locks", BOTH, &[&[("refresh_locks", "'w1', '{5,6,14}'")]]),
     // Releases by a worker that was declared dead.
     ("complete_dead", MIXED, &[&[("complete_claimed_queued", "'w0', '{8,10}', '{{t},{t}}', '{3,null}'")]]),

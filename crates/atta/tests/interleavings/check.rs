@@ -90,7 +90,7 @@ fn replies(group: &Group, ran: &Ran, pids: &[i32]) -> Vec<String> {
             })
             .filter_map(|row| row.id)
             .collect();
-        if name.starts_with("pick_") {
+        if name.starts_with("pick_") || name == "find_claimable" {
             picked.insert(event.part, replied);
             continue;
         }
@@ -113,6 +113,7 @@ fn replies(group: &Group, ran: &Ran, pids: &[i32]) -> Vec<String> {
             "complete_held" | "fail_held" | "postpone_held" => Some(&changed) == picked.get(&event.part),
             "schedule_cron_jobs" => rows.is_empty() == changed.is_empty(),
             "refresh_locks" => changed.is_subset(&replied),
+            "find_unknown" => changed.is_empty(),
             "force_unlock_workers" | "sweep_stale_locks" | "delete_permafailed_jobs" => true,
             _ => replied == changed,
         };

@@ -271,8 +271,9 @@ impl<'a> Stage<'a> {
     }
 
     fn remember(&mut self, number: usize, text: &str, rows: &[Reported]) {
-        let is_pick = text.contains("execute pick_");
-        if !is_pick && !text.contains("execute claim_") {
+        // These hold the rows until their transaction ends.
+        let is_pick = text.contains("execute pick_") || text.contains("execute find_claimable");
+        if !is_pick && !text.contains("execute claim_") && !text.contains("execute find_unknown") {
             return;
         }
         self.players[number].memory = rows.to_vec();
@@ -302,6 +303,8 @@ impl<'a> Stage<'a> {
             .replace("{ids}", &list(&|row| row.id.map_or("null".into(), |id| id.to_string())))
             .replace("{times}", &list(&|row| value(row, "locked_at")))
             .replace("{queues}", &list(&|row| value(row, "job_queue_id")))
+            .replace("{id}", &first(memory, "id"))
+            .replace("{queue}", &first(memory, "queue_id"))
             .replace("{places}", &list(&|row| value(row, "ctid")))
             .replace("{errors}", &list(&|_| "no".into()))
             .replace("{nulls}", &list(&|_| "null".into()))
@@ -311,6 +314,11 @@ impl<'a> Stage<'a> {
             .replace("{t-2h}", &shifted(time, 120))
             .replace("{t}", time)
     }
+}
+
+/// A value of the first row, or null.
+fn first(rows: &[Reported], name: &str) -> String {
+    rows.first().and_then(|row| row.values.get(name)).cloned().unwrap_or_else(|| "null".into())
 }
 
 fn shifted(time: &str, minutes: i64) -> String {

@@ -18,7 +18,7 @@ macro_rules! statement {
 }
 
 /// Name, types of the parameters, and text.
-const STATEMENTS: [(&str, &str, &str); 42] = [
+const STATEMENTS: [(&str, &str, &str); 44] = [
     statement!("add_job", "text"),
     statement!("add_job_deduped", "text"),
     statement!("add_jobs", "text"),
@@ -33,6 +33,8 @@ const STATEMENTS: [(&str, &str, &str); 42] = [
     statement!("claim_by_job", CLAIM_TYPES),
     statement!("claim_by_queue", CLAIM_TYPES),
     statement!("claim_level", LEVEL_TYPES),
+    statement!("find_claimable", CLAIM_TYPES),
+    statement!("mark_claimed", "text, bigint, integer, timestamptz"),
     statement!("pick_jobs", PICK_TYPES),
     statement!("pick_flagged_jobs", FLAGGED_TYPES),
     statement!("pick_level", "text, smallint, timestamptz, bigint, timestamptz, bigint, timestamptz, bigint"),
@@ -47,7 +49,7 @@ const STATEMENTS: [(&str, &str, &str); 42] = [
     statement!("complete_claimed_queued", "text, bigint[], timestamptz[], integer[]"),
     statement!("fail_claimed", FAIL_TYPES),
     statement!("return_claimed", "text, bigint[], timestamptz[], integer[], float8"),
-    statement!("return_unknown", "text, bigint[], integer[]"),
+    statement!("find_unknown", "text, bigint[], integer[]"),
     statement!("refresh_locks", "text, bigint[]"),
     statement!("register_worker", "text, text, integer, text, text[], integer, float8"),
     statement!("heartbeat", "text"),

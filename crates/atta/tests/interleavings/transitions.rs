@@ -91,7 +91,9 @@ impl Call<'_> {
     fn update_of_a_job(&self, old: &Row, new: &Row) -> Verdict {
         let unlocked = Row { locked_at: None, locked_by: None, ..old.clone() };
         match self.name {
-            "claim_by_job" | "claim_by_queue" | "claim_level" | "promote_held" => self.claim(old, new),
+            "claim_by_job" | "claim_by_queue" | "claim_level" | "mark_claimed" | "promote_held" => {
+                self.claim(old, new)
+            }
             "promote_untouched" if old.locked_at.is_some() => {
                 require(
                     old.locked_by.as_deref() == Some(self.argument(0)),
@@ -119,17 +121,6 @@ impl Call<'_> {
             }
             "return_claimed" => {
                 require(self.has_claim(old, 1), "a release returns only jobs whose claims are valid")?;
-                require(
-                    *new == Row { attempts: (old.attempts - 1).max(0), ..unlocked },
-                    "a return restores the attempt",
-                )
-            }
-            "return_unknown" => {
-                let is_unknown = !elements(self.argument(1)).iter().any(|id| id.parse() == Ok(old.id));
-                require(
-                    is_unknown && old.locked_by.as_deref() == Some(self.argument(0)),
-                    "only unknown jobs of the worker",
-                )?;
                 require(
                     *new == Row { attempts: (old.attempts - 1).max(0), ..unlocked },
                     "a return restores the attempt",
@@ -231,7 +222,7 @@ impl Call<'_> {
         let unlocked = Row { locked_at: None, locked_by: None, ..old.clone() };
         let worker = Some(self.argument(0).to_owned());
         let is_allowed = match self.name {
-            "claim_by_job" | "claim_by_queue" => {
+            "claim_by_job" | "claim_by_queue" | "mark_claimed" => {
                 old.locked_at.is_none()
                     && *new == Row { locked_at: Some(self.now), locked_by: worker, ..old.clone() }
             }
@@ -241,7 +232,6 @@ impl Call<'_> {
             "complete_claimed_queued" | "fail_claimed" | "return_claimed" => {
                 self.has_claim(old, 3) && *new == unlocked
             }
-            "return_unknown" => old.locked_by == worker && *new == unlocked,
             "recover_workers" | "recover_function" => self.is_of_dead_worker(old) && *new == unlocked,
             "sweep_stale_locks" => is_stale(old, self.now) && *new == unlocked,
             "unlock_jobs" | "force_unlock_workers" => *new == unlocked,

@@ -109,8 +109,8 @@ const STATEMENTS: [(&str, &str, &str, &str); 25] = [
         "'w', '{1}', '{2020-01-01}', '{null}', 0",
     ),
     (
-        "return_unknown",
-        include_str!("../../sql/queries/return_unknown.sql"),
+        "find_unknown",
+        include_str!("../../sql/queries/find_unknown.sql"),
         "text, bigint[], integer[]",
         "'w', '{1,2,3}', '{1}'",
     ),
@@ -221,7 +221,7 @@ async fn statements_that_were_planned_with_an_empty_table_read_few_rows_of_a_ful
         let rows = rows_read(&plan[0]["Plan"]);
         println!("{name}: {rows} rows");
         // After a lost reply, the worker reads the table of queues once.
-        let queues = if *name == "return_unknown" { 5001.0 } else { 0.0 };
+        let queues = if *name == "find_unknown" { 5001.0 } else { 0.0 };
         if rows > 2500.0 + queues {
             findings.push(format!("{name}: {rows} rows"));
         }

@@ -35,7 +35,7 @@ impl Planner {
             }
             Err(error) => {
                 let is_first = self.lost.tries() == 0;
-                self.lost.on_error(now, error.may_have_happened(), error.db_code().is_some());
+                self.lost.on_error(now);
                 self.on_claim_error(error, is_first, self.lost.tries());
             }
         }

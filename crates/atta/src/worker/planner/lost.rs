@@ -3,6 +3,11 @@
 //! Such jobs are searched for, and returned, before the next claim. A server that was still executing the claim may have
 //! committed it after that search, so the search is repeated a recovery threshold later.
 //!
+//! The reply to a search may be lost, too, and the server may execute it when this worker has searched again and claimed
+//! since. This is harmless: a search consists of a statement that only reads (find_unknown.sql), and of one that returns
+//! the claims that were found, each by the time of the claim (return_claimed.sql). A newer claim has another time. No claim
+//! is sent while a search is under way, so what it finds is unknown to this worker.
+//!
 //! | state | what happens | next state |
 //! |---|---|---|
 //! | `Nothing` | a reply is lost | `SearchNow` |
@@ -83,12 +88,9 @@ impl LostReplies {
         }
     }
 
-    /// A search failed. `may_have_happened` if it may have returned jobs all the same.
-    pub(super) fn on_error(&mut self, now: Instant, may_have_happened: bool, has_answer: bool) {
-        match may_have_happened {
-            true => self.on_lost_reply(now, has_answer),
-            false => self.not_before = Some(now + self.errors.next()),
-        }
+    /// A search failed, or its reply was lost. It is repeated.
+    pub(super) fn on_error(&mut self, now: Instant) {
+        self.not_before = Some(now + self.errors.next());
     }
 
     /// How many searches failed in a row.
@@ -212,7 +214,7 @@ mod tests {
         let mut lost = LostReplies::new(THRESHOLD);
         lost.on_lost_reply(start, false);
         assert!(lost.search(later(start), true));
-        lost.on_error(later(start), false, true);
+        lost.on_error(later(start));
         assert!(!lost.search(later(start), true), "not at once");
         let retry = lost.next_timer(later(start)).unwrap();
         assert!(lost.search(retry, true));

@@ -19,12 +19,13 @@ use crate::{Result, Retry};
 const COMPLETING: &str = "completing jobs";
 const FAILING: &str = "failing jobs";
 const RETURNING: &str = "returning jobs";
-const RETURNING_LOST: &str = "returning jobs of a lost claim";
+const FINDING_UNKNOWN: &str = "searching for jobs of a lost claim";
 
 /// The fates of jobs whose claims were not lost, by job id.
 pub(crate) type Fates = HashMap<i64, Fate>;
 
 /// Claims that end, as columns with an entry per job.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Claims {
     pub(crate) ids: Vec<i64>,
     /// When the jobs were claimed.
@@ -192,22 +193,20 @@ pub(crate) async fn return_claimed(
     })
 }
 
-/// The jobs that a claim with a lost reply had taken.
-pub(crate) struct ReturnedUnknown {
-    pub(crate) returned: Vec<i64>,
-    /// How many could not be returned, because another transaction keeps them locked.
-    pub(crate) blocked: usize,
-}
-
-/// Returns jobs that are locked by this worker and are not among the known ones.
-pub(crate) async fn return_unknown(connection: Connection<'_>, known: &KnownJobs) -> Result<ReturnedUnknown> {
+/// Finds claims of this worker that are not among the known ones. The id of a queue that is locked without a job stands
+/// for the job, with a minus.
+pub(crate) async fn find_unknown(connection: Connection<'_>, known: &KnownJobs) -> Result<Claims> {
     const TYPES: &[Type] = &[Type::TEXT, Type::INT8_ARRAY, Type::INT4_ARRAY];
-    let text = include_str!("../../../sql/queries/return_unknown.sql");
-    let statement = connection.prepare(RETURNING_LOST, text, TYPES).await?;
+    let text = include_str!("../../../sql/queries/find_unknown.sql");
+    let statement = connection.prepare(FINDING_UNKNOWN, text, TYPES).await?;
     let worker_id = &*connection.shared.worker_id;
     let rows =
-        connection.alone(RETURNING_LOST, statement.query(&[&worker_id, &known.ids, &known.queues])).await?;
-    let (returned, blocked): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.get(1));
-    let returned = returned.iter().map(|row| row.get(0)).collect();
-    Ok(ReturnedUnknown { returned, blocked: blocked.len() })
+        connection.alone(FINDING_UNKNOWN, statement.query(&[&worker_id, &known.ids, &known.queues])).await?;
+    let mut claims = Claims::default();
+    for row in &rows {
+        claims.ids.push(row.get(0));
+        claims.queues.push(row.get(1));
+        claims.times.push(row.get(2));
+    }
+    Ok(claims)
 }

@@ -7,7 +7,8 @@ use chrono::{DateTime, Utc};
 
 use super::super::Shared;
 use super::super::claim::KnownJobs;
-use super::super::queries::{self, Claims, Connection, Failures, Fates, ReturnedUnknown};
+use super::super::queries::{self, Claims, Connection, Failures, Fates};
+use super::Fate;
 use super::pending::{Entry, Kind};
 use crate::Result;
 use crate::db::lease::Lease;
@@ -117,12 +118,24 @@ fn by_claim(claims: &Claims) -> BTreeMap<Option<DateTime<Utc>>, Vec<i64>> {
 }
 
 /// Returns the jobs of a claim whose reply was lost to the database. The result is their number, and the number of jobs
-/// that other transactions keep locked.
+/// and queues that other transactions keep locked.
+///
+/// One statement finds the claims, and another one ends exactly these. Either may be executed long after its connection was
+/// lost, and this worker has claimed again by then. The first only reads, and the second ends no claim with another time.
 pub(crate) async fn return_unknown(shared: &Shared, known: &KnownJobs) -> Result<(usize, usize)> {
-    let client = Lease::get(&shared.lane_pool, "returning jobs of a lost claim").await?;
-    let ReturnedUnknown { returned, blocked } = queries::return_unknown(shared.on(&client), known).await?;
+    let doing = "returning jobs of a lost claim";
+    let client = Lease::get(&shared.lane_pool, doing).await?;
+    let connection = shared.on(&client);
+    let unknown = queries::find_unknown(connection, known).await?;
+    if unknown.ids.is_empty() {
+        return Ok((0, 0));
+    }
+    let statement = queries::return_claimed(connection, &unknown, Duration::ZERO).await?;
+    let fates = connection.alone(doing, statement).await?;
+    let is_written = |id: &&i64| fates.get(*id) == Some(&Fate::Written);
+    let returned: Vec<&i64> = fates.keys().filter(is_written).collect();
     if !returned.is_empty() {
         tracing::warn!(jobs = ?returned, "the reply to a claim was lost; its jobs are returned");
     }
-    Ok((returned.len(), blocked))
+    Ok((returned.len(), fates.len() - returned.len()))
 }

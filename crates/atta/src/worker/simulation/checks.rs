@@ -30,6 +30,10 @@ const LONGEST_PASSED_BY: Duration = Duration::from_secs(16);
 /// The same for a job with flags, which waits for fifty times the duration of a pick: at most 600 ms here.
 const LONGEST_FLAGGED: Duration = Duration::from_secs(45);
 
+/// A worker that runs until nothing is left does not see jobs that have become claimable this short before its end. The
+/// delays of its last statements come on top.
+const LONGEST_LEFT: Duration = Duration::from_millis(100);
+
 /// No due job waits longer than this without a run, if nothing goes wrong and slots are free.
 const STARVING: Duration = Duration::from_secs(60);
 
@@ -126,15 +130,35 @@ impl World {
     }
 
     /// A worker is declared dead only if something has happened to it alone since its last heartbeat.
-    ///
-    /// One fault of the product is excused. The server's clock is set forward, and the first heartbeat of a worker after that
-    /// has reached the server, but its reply has not arrived. In this moment the worker does not know of the step, and its
-    /// own heartbeat is the only recent one.
     pub(super) fn check_declaration(&self, dead: WorkerNumber, recorded_at: Duration) -> Result<(), String> {
         let is_innocent = |worker: &Worker| worker.singled_out_at < recorded_at;
         match self.workers.get(&dead).is_some_and(is_innocent) {
             true => Err(format!("worker {dead} is declared dead for a fault that concerned all workers")),
             false => Ok(()),
+        }
+    }
+
+    /// At the end of a worker that runs until nothing is left: it leaves no job that could be claimed for a while.
+    pub(super) fn check_exit(
+        &self,
+        number: WorkerNumber,
+        disturbed_at: Duration,
+        result: crate::Result<()>,
+    ) -> Result<(), String> {
+        let now = self.now();
+        if let Err(error) = result
+            && self.setup.has_no_faults()
+        {
+            return Err(format!("worker {number} ends with an error: {error}"));
+        }
+        let bound = LONGEST_LEFT + 6 * self.setup.longest_delay;
+        let is_left = |row: &&Row| {
+            let since = self.database.visible_since(now, row).max(disturbed_at);
+            since + bound < now && !self.may_be_refused(&row.job)
+        };
+        match self.database.claimable(now, &self.forbidden).find(is_left) {
+            Some(row) => Err(format!("worker {number} ends, and leaves job {}, which is due", row.job.id)),
+            None => Ok(()),
         }
     }
 
@@ -151,6 +175,7 @@ impl World {
             worker.runs.len() < self.setup.slots && !worker.is_stopping && since + bound < now
         };
         let is_idle = self.workers.values().any(|worker| has_time(worker, LONGEST_IDLE));
+        let is_long_idle = self.workers.values().any(|worker| has_time(worker, STARVING));
         for row in self.database.claimable(now, &self.forbidden).filter(|_| is_idle) {
             let since = self.database.visible_since(now, row);
             if self.may_be_refused(&row.job) {
@@ -169,7 +194,9 @@ impl World {
             let ready = since.max(row.ready_since);
             let is_starving = row.ready_since.max(self.disturbed_at) + STARVING < now
                 && row.job.run_at <= self.database.clock(now.saturating_sub(STARVING));
-            if is_starving && self.setup.long == 0.0 {
+            // While some jobs take long, all slots may be busy for this time, or the queue.
+            let may_be_busy = self.setup.long > 0.0 && (row.job.job_queue_id.is_some() || !is_long_idle);
+            if is_starving && !may_be_busy {
                 return Err(format!("job {} starves since {ready:?}", row.job.id));
             }
         }
@@ -243,6 +270,8 @@ impl World {
     /// - while all statements take long, held jobs that may not start yet are picked again after each hold budget;
     /// - after an operator has unlocked a job that runs, its worker claims and returns the job after each hold budget;
     /// - each worker tries to claim a refused job after one second, two, four and so on, and to write its outcome.
+    ///
+    /// If nothing goes wrong, about half of that is enough: each worker claims up to four times per job that is added alone.
     fn check_statements(&self) -> Result<(), String> {
         let is_unlocked = |fault: &Fault| matches!(fault.kind, FaultKind::UnlockJob);
         let is_slow = !self.setup.usual_delay.is_zero() || self.setup.faults.iter().any(is_unlocked);
@@ -251,14 +280,23 @@ impl World {
             if self.setup.refusal.is_some() { self.setup.jobs * (32 * self.last_worker + 16) } else { 0 };
         let workers = self.last_worker;
         let polls = (self.now().as_secs_f64() / POLL_INTERVAL.as_secs_f64()) as usize + 1;
-        let most = (self.setup.jobs + self.statistics.starts) * (2 + 4 * workers)
+        let starts = self.statistics.starts;
+        let most = (self.setup.jobs + starts) * (2 + 4 * workers)
             + 8 * workers * polls
             + workers * budgets
             + tries
             + 50;
         let sent = self.statistics.for_jobs();
-        match sent > most {
-            true => Err(format!("{sent} statements for {} starts: more than {most}", self.statistics.starts)),
+        if sent > most {
+            return Err(format!("{sent} statements for {starts} starts: more than {most}"));
+        }
+        let is_calm =
+            self.setup.has_no_faults() && self.setup.usual_delay.is_zero() && !self.setup.until_empty;
+        let most = starts * (3 + 4 * workers) + 8 * workers * polls + 20;
+        match is_calm && sent > most {
+            true => Err(format!(
+                "{sent} statements for {starts} starts, and nothing went wrong: more than {most}"
+            )),
             false => Ok(()),
         }
     }

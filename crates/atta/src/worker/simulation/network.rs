@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::claim::held::LONGEST_SILENCE;
+use super::super::release::Fate;
 use super::model::WorkerNumber;
 use super::statement::{Answer, Effect, Sent, Statement, Trouble};
 use super::world::{Happening, MS, Step, World};
@@ -27,7 +28,7 @@ impl World {
         self.last_number += 1;
         let number = self.last_number;
         self.statistics.on_sent(statement.name());
-        let way = self.choose_way(&statement);
+        let way = self.choose_way();
         let is_heartbeat = matches!(statement, Statement::Heartbeat);
         let lane = match &statement {
             Statement::Commit { lane, .. } => Some(*lane),
@@ -74,13 +75,11 @@ impl World {
         }
     }
 
-    fn choose_way(&mut self, statement: &Statement) -> Way {
+    fn choose_way(&mut self) -> Way {
         let (roll, way) = (self.random.losses.f64(), self.random.losses.bool());
-        // A search that arrives late would return jobs that were claimed since.
-        let may_be_late = !matches!(statement, Statement::Search { .. });
         if roll < self.setup.lost {
             if way { Way::LostBefore } else { Way::LostAfter }
-        } else if roll < self.setup.lost + self.setup.late && may_be_late {
+        } else if roll < self.setup.lost + self.setup.late {
             Way::Late
         } else {
             Way::Good
@@ -207,10 +206,15 @@ impl World {
                 Answer::Promoted(claimed)
             }
             Effect::Search(known) => {
-                let (returned, blocked) = database.return_unknown(now, worker, &known);
-                let returned = returned.len();
-                self.note(|_| format!("worker {worker} searches: {returned} returned, {blocked} blocked"));
-                Answer::Searched(returned, blocked)
+                let claims = database.find_unknown(worker, &known);
+                self.note(|_| format!("worker {worker} searches, and finds {:?}", claims.ids));
+                Answer::Found(claims)
+            }
+            Effect::ReturnUnknown(claims) => {
+                let fates = database.return_unknown(now, worker, &claims);
+                let returned = fates.values().filter(|fate| **fate == Fate::Written).count();
+                self.note(|_| format!("worker {worker} returns {returned} of {:?}", claims.ids));
+                Answer::Searched(returned, fates.len() - returned)
             }
             Effect::Renew(ids) => Answer::Renewed(database.renew(now, worker, &ids)),
             Effect::Release(entries) if database.refuses_release(worker, &entries) => Answer::Refused,

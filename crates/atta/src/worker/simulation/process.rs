@@ -8,7 +8,7 @@ use super::super::planner::{Command, Event, Surroundings};
 use super::super::release::{APART, BATCHES, Report};
 use super::model::WorkerNumber;
 use super::refusals::Promotion;
-use super::setup::POLL_INTERVAL;
+use super::setup::{FEW_QUEUES, POLL_INTERVAL};
 use super::statement::Statement;
 use super::worker::{Polling, TimerEntry};
 use super::world::{Happening, MS, Step, World};
@@ -69,8 +69,8 @@ impl World {
         worker.planner.observe(Surroundings {
             may_hold: worker.may_hold,
             hooks_are_full: false,
-            has_few_queues: true,
-            has_triggers: false,
+            has_few_queues: self.setup.queues <= FEW_QUEUES,
+            has_triggers: worker.has_triggers,
             // Every second worker releases failed jobs apart from their batches.
             stores_any_text: number.is_multiple_of(2),
         });
@@ -85,10 +85,7 @@ impl World {
             self.obey(number, command);
         }
         match is_done {
-            true => {
-                self.exit(number);
-                Ok(())
-            }
+            true => self.exit(number),
             false => self.start_jobs(number),
         }
     }
@@ -149,18 +146,25 @@ impl World {
     }
 
     /// The worker has ended. If it has left nothing, it deregisters.
-    fn exit(&mut self, number: WorkerNumber) {
-        let Some(worker) = self.workers.remove(&number) else { return };
-        let (_, is_clear) = worker.planner.end(self.agenda.instant());
+    fn exit(&mut self, number: WorkerNumber) -> Result<(), String> {
+        let Some(worker) = self.workers.remove(&number) else { return Ok(()) };
+        let (is_stopping, disturbed_at) = (worker.is_stopping, worker.disturbed_at);
+        let (result, is_clear) = worker.planner.end(self.agenda.instant());
         self.note(|_| {
             format!("worker {number} has ended{}", if is_clear { "" } else { " and leaves locks" })
         });
+        if self.setup.until_empty && !is_stopping {
+            self.check_exit(number, disturbed_at, result)?;
+        }
         self.abandon_statements(number);
         let at = self.soon();
         if is_clear {
             self.agenda.add(at, Happening::Deregister(number));
         }
-        self.agenda.add(at, Happening::StartWorker);
+        let pause =
+            if self.setup.until_empty { MS * self.random.losses.u32(0..3000) } else { Duration::ZERO };
+        self.agenda.add(at + pause, Happening::StartWorker);
+        Ok(())
     }
 
     /// The actor that releases: see `release/actor.rs`.

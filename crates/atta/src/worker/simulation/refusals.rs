@@ -9,7 +9,7 @@ use super::super::claim::promote::{Split, Unsettled, split};
 use super::super::claim::{Left, Times};
 use super::super::planner::Event;
 use super::super::queries::Promoted;
-use super::model::{Refusing, WorkerNumber};
+use super::model::{RefusedChange, Refusing, WorkerNumber};
 use super::statement::Statement;
 use super::world::World;
 use crate::{Error, Job};
@@ -119,7 +119,9 @@ impl World {
             job.job_queue_id.is_some()
                 && others.any(|it| it.job_queue_id == job.job_queue_id && refusal.refusing.concerns(it.id))
         };
-        is_now && (refusal.refusing.concerns(job.id) || concerns_queue())
+        // A claim whose most urgent job is cancelled returns nothing, and does not report why. So other jobs wait, too.
+        let is_cancelled = refusal.refusing.change == RefusedChange::CancelClaim;
+        is_now && (is_cancelled || refusal.refusing.concerns(job.id) || concerns_queue())
     }
 
     /// The database has refused a statement, which had no effect.

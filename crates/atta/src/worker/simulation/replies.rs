@@ -131,7 +131,14 @@ impl World {
                 promotion.on_promoted(promoted);
                 return self.go_on_promoting(number, *promotion);
             }
-            (Statement::Search { .. }, Answer::Searched(returned, blocked)) => {
+            (Statement::Search { .. }, Answer::Found(claims)) if claims.ids.is_empty() => {
+                Event::Searched(Ok((0, 0)))
+            }
+            (Statement::Search { .. }, Answer::Found(claims)) => {
+                self.send(number, Statement::ReturnUnknown(claims));
+                return Ok(());
+            }
+            (Statement::ReturnUnknown(_), Answer::Searched(returned, blocked)) => {
                 Event::Searched(Ok((returned, blocked)))
             }
             (Statement::Cron(_), Answer::Cron(answer)) => {
@@ -160,7 +167,7 @@ impl World {
         let (now, instant) = (self.now(), self.agenda.instant());
         let Some(worker) = self.workers.get_mut(&number) else { return Ok(()) };
         worker.may_hold = polled.recent_deaths < SUSPICIOUS_DEATHS && !polled.has_triggers;
-        worker.has_polled = true;
+        (worker.has_polled, worker.has_triggers) = (true, polled.has_triggers);
         let again = THRESHOLD / PER_THRESHOLD;
         let is_time = worker.recovered_at.is_none_or(|time| now - time >= again);
         if polled.others_are_stale || (polled.others_are_dead && is_time) {
@@ -235,7 +242,7 @@ impl World {
                 self.on_cron_error(number);
                 return Ok(());
             }
-            Statement::Search { .. } => Event::Searched(Err(trouble.error())),
+            Statement::Search { .. } | Statement::ReturnUnknown(_) => Event::Searched(Err(trouble.error())),
             Statement::Renew { ids, mut backoff } => {
                 let pause = backoff.next();
                 self.plan(now + pause, number, Step::Send(Statement::Renew { ids, backoff }));

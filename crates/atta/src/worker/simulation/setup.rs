@@ -8,6 +8,9 @@ use super::refusals::Refusal;
 pub(super) const THRESHOLD: Duration = Duration::from_secs(30);
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
+/// See `poll.sql`.
+pub(super) const FEW_QUEUES: i32 = 100;
+
 pub(super) const TASKS: [&str; 3] = ["a", "b", "c"];
 
 #[derive(Clone, Debug, Default)]
@@ -23,6 +26,10 @@ pub(super) struct Setup {
     pub(super) slow: usize,
     /// Jobs that are claimed ahead.
     pub(super) local_queue: Option<usize>,
+    /// No job is held.
+    pub(super) is_durable: bool,
+    /// Workers end when nothing is left that they could run. New ones start later.
+    pub(super) until_empty: bool,
     /// Jobs are added during this time; zero: all are there at the start.
     pub(super) adds_for: Duration,
     /// The delay of most messages at the most. Zero: a millisecond.
@@ -123,6 +130,12 @@ impl FaultKind {
 }
 
 impl Setup {
+    /// Whether nothing goes wrong but tasks that fail.
+    pub(super) fn has_no_faults(&self) -> bool {
+        let shares = [self.lost, self.late, self.unheard, self.late_notifications, self.duplicated];
+        self.faults.is_empty() && self.refusal.is_none() && shares.iter().all(|share| *share == 0.0)
+    }
+
     /// Setups with less, the greatest steps first. A run that fails is repeated with each of them.
     pub(super) fn smaller(&self) -> Vec<Setup> {
         let mut smaller = Vec::new();
@@ -176,6 +189,9 @@ impl Setup {
         }
         if self.local_queue.is_some() {
             try_with(&|setup| setup.local_queue = None);
+        }
+        if self.is_durable {
+            try_with(&|setup| setup.is_durable = false);
         }
         if self.adds_for > Duration::from_millis(100) {
             try_with(&|setup| setup.adds_for /= 2);

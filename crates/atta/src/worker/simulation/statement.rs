@@ -8,7 +8,7 @@ use super::super::backoff::Backoff;
 use super::super::claim::held::{Settlement, Wanted};
 use super::super::claim::{Claimable, KnownJobs, Level, Times};
 use super::super::planner::scan::{Request, Seen};
-use super::super::queries::Promoted as Claimed;
+use super::super::queries::{Claims, Promoted as Claimed};
 use super::super::release::{Entry, Fate};
 use super::super::run::{Failure, Finished, Outcome};
 use super::cron::{CronAnswer, CronStatement};
@@ -26,11 +26,25 @@ pub(super) enum Statement {
     Claim(Claimable),
     ClaimOneByOne(Claimable),
     Pick(Wanted),
-    Commit { lane: u64, settlement: Settlement },
+    Commit {
+        lane: u64,
+        settlement: Settlement,
+    },
     Promote(Box<Promotion>),
-    Search { known: KnownJobs },
-    Renew { ids: Vec<i64>, backoff: Backoff },
-    Release { entries: Vec<Entry>, is_apart: bool, sent: Instant },
+    Search {
+        known: KnownJobs,
+    },
+    /// Returns the claims that a search has found.
+    ReturnUnknown(Claims),
+    Renew {
+        ids: Vec<i64>,
+        backoff: Backoff,
+    },
+    Release {
+        entries: Vec<Entry>,
+        is_apart: bool,
+        sent: Instant,
+    },
     Cron(CronStatement),
 }
 
@@ -46,6 +60,7 @@ pub(super) enum Effect {
     Commit { lane: u64, finished: Vec<Finished>, running: Vec<i64> },
     Promote(Vec<Arc<Job>>),
     Search(KnownJobs),
+    ReturnUnknown(Claims),
     Renew(Vec<i64>),
     Release(Vec<Entry>),
     Cron(CronStatement),
@@ -67,6 +82,7 @@ pub(super) enum Answer {
     /// None: the transaction had ended before.
     Committed(Option<Times>),
     Promoted(Claimed),
+    Found(Claims),
     Searched(usize, usize),
     Renewed(Times),
     Released(HashMap<i64, Fate>),
@@ -124,6 +140,7 @@ impl Statement {
             Statement::Commit { .. } => "commit",
             Statement::Promote(_) => "promote",
             Statement::Search { .. } => "search",
+            Statement::ReturnUnknown(_) => "return of lost claims",
             Statement::Renew { .. } => "renew",
             Statement::Release { .. } => "release",
             Statement::Cron(_) => "cron",
@@ -147,6 +164,7 @@ impl Statement {
             },
             Statement::Promote(promotion) => Effect::Promote(promotion.part()),
             Statement::Search { known } => Effect::Search(known.clone()),
+            Statement::ReturnUnknown(claims) => Effect::ReturnUnknown(claims.clone()),
             Statement::Renew { ids, .. } => Effect::Renew(ids.clone()),
             Statement::Release { entries, .. } => {
                 let copy = |entry: &Entry| {

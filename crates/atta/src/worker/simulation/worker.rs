@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::Claims;
 use super::super::backoff::Backoff;
 use super::super::claim::held::LONGEST_SILENCE;
 use super::super::list::{Next, RunList};
 use super::super::plan::LocalQueueConfig;
-use super::super::planner::{Planner, Rules};
+use super::super::planner::{Mode, Planner, Rules};
 use super::super::release::Pending;
 use super::super::run::Claim;
 use super::cron::Schedule;
@@ -85,6 +86,7 @@ pub(super) struct Worker {
     /// It is registered, and its driver runs.
     pub(super) has_started: bool,
     pub(super) may_hold: bool,
+    pub(super) has_triggers: bool,
     /// Jobs in slots, by the number of the run.
     pub(super) runs: BTreeMap<u64, Run>,
     pub(super) timer: Timer,
@@ -130,12 +132,19 @@ impl Worker {
         }
         (rules.recovery_threshold, rules.poll_interval) = (THRESHOLD, POLL_INTERVAL);
         rules.local_queue = setup.local_queue.map(LocalQueueConfig::new);
+        if setup.is_durable {
+            rules.claims = Claims::Durable;
+        }
+        if setup.until_empty {
+            rules.mode = Mode::UntilEmpty;
+        }
         Worker {
             planner: Planner::new(now, rules, list.clone(), tasks),
             list,
             continuity: Continuity::new(THRESHOLD, now),
             has_started: false,
             may_hold: false,
+            has_triggers: false,
             runs: BTreeMap::new(),
             timer: Timer::default(),
             pending: Pending::default(),

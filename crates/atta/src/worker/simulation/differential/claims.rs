@@ -7,7 +7,7 @@ use super::super::super::claim::{Claimable, Level};
 use super::super::super::planner::scan::{EVERYTHING, Gap, Kind, LevelKey, Request, Scan, Seen};
 use super::super::super::queries;
 use super::super::super::run::{self, Finished, Outcome};
-use super::super::model::Cause;
+use super::super::model::{Cause, RefusedChange, Refusing};
 use super::super::setup::TASKS;
 use super::operation::{End, FLAGS, Operation};
 use super::pair::{Answers, Both, Claim, Pair, same};
@@ -18,6 +18,9 @@ use crate::job::Order;
 
 /// As the worker opens the transaction of a held claim.
 const BEGIN: &str = "begin isolation level read committed";
+
+/// The code of the trigger's error.
+const REFUSED: &str = "P0001";
 
 fn tasks(mask: u8) -> Vec<String> {
     let is_in = |number: &usize| mask & (1 << number) != 0;
@@ -59,6 +62,7 @@ impl Pair {
             forbids,
             looks_ahead,
             left_out,
+            one_by_one,
         } = operation
         else {
             return None;
@@ -76,6 +80,7 @@ impl Pair {
             before,
             looks_ahead: *looks_ahead,
             has_few_queues: *looks_ahead,
+            one_by_one: *one_by_one,
             ..Claimable::for_tests(Instant::now())
         };
         let wanted = Both { model: wanted(before.model), real: wanted(before.real) };
@@ -103,8 +108,10 @@ impl Pair {
 
     async fn compare_claim(&mut self, worker: usize, wanted: Both<Claimable>, forbids: bool) -> Answers {
         let forbidden = forbidden(forbids);
-        let (jobs, level) = self.model.claim(self.now, worker, &wanted.model, &forbidden);
-        let model = (jobs, level);
+        if wanted.model.one_by_one {
+            return self.compare_one_by_one(worker, wanted, forbidden).await;
+        }
+        let is_refused = self.model.refuses_claim(self.now, &wanted.model, &forbidden);
         let it = &self.real.workers[worker];
         let connection = it.shared.on(&it.client);
         let rows = match &wanted.real.level {
@@ -114,7 +121,18 @@ impl Pair {
             }
             None => queries::claim_by_job(connection, &wanted.real, &forbidden).await,
         };
-        let rows = rows.expect("a claim");
+        let rows = match rows {
+            Err(error) if is_refused && error.db_code() == Some(REFUSED) => {
+                self.refusals += 1;
+                return same("refused".to_owned());
+            }
+
+            _ if is_refused => {
+                return Some(Both { model: Line::text("refused"), real: Line::text("claimed") });
+            }
+            rows => rows.expect("a claim"),
+        };
+        let model = self.model.claim(self.now, worker, &wanted.model, &forbidden);
         let level = rows.level(&wanted.real).expect("a level");
         let mut jobs = rows.decode(&it.shared.worker_id, &wanted.real).await.expect("jobs");
         jobs.sort_by_key(Job::order);
@@ -123,12 +141,65 @@ impl Pair {
         if let (Some(model), Some(real)) = (model.1, level) {
             self.levels[worker] = Some(Both { model, real });
         }
-        for (model, real) in model.0.into_iter().zip(jobs) {
+        self.add_claims(worker, model.0, jobs);
+        Some(lines)
+    }
+
+    /// Claims as `one_by_one.rs` does.
+    async fn compare_one_by_one(
+        &mut self,
+        worker: usize,
+        wanted: Both<Claimable>,
+        forbidden: Vec<String>,
+    ) -> Answers {
+        let (of_model, refused) = self.model.claim_one_by_one(self.now, worker, &wanted.model, &forbidden);
+        let describe = |jobs: &[Job], refused: Vec<i64>| {
+            Line::text(format!("{} refused {refused:?}", describe(jobs, None).text))
+        };
+        let model = describe(&of_model, refused.iter().map(|job| job.id).collect());
+        let it = &self.real.workers[worker];
+        let connection = it.shared.on(&it.client);
+        let (mut rows, mut refused) = (Vec::new(), Vec::new());
+        connection.client.batch_execute(BEGIN).await.expect("a transaction");
+        let found = queries::find_claimable(connection, &wanted.real, &forbidden).await.expect("jobs");
+        for job in &found {
+            connection.client.batch_execute("savepoint one").await.expect("a savepoint");
+            match queries::mark_claimed(connection, job).await.expect("a statement").await {
+                Ok(claimed) => rows.extend(claimed),
+                Err(error) if error.db_code() == Some(REFUSED) => {
+                    connection.client.batch_execute("rollback to savepoint one").await.expect("a rollback");
+                    refused.push(job.id);
+                }
+                Err(error) => panic!("a claim: {error}"),
+            }
+        }
+        connection.client.batch_execute("commit").await.expect("a commit");
+        let rows = queries::ClaimedRows::new(rows, Instant::now());
+        let mut jobs = rows.decode(&it.shared.worker_id, &wanted.real).await.expect("jobs");
+        jobs.sort_by_key(Job::order);
+        self.refusals += refused.len();
+        let real = describe(&jobs, refused);
+        self.add_claims(worker, of_model, jobs);
+        Some(Both { model, real })
+    }
+
+    fn add_claims(&mut self, worker: usize, model: Vec<Job>, real: Vec<Job>) {
+        for (model, real) in model.into_iter().zip(real) {
             let (Some(at), Some(real_at)) = (model.locked_at, real.locked_at) else { continue };
             let at = Both { model: at, real: real_at };
             self.add_claim(Claim { worker, job: Both { model: Arc::new(model), real: Arc::new(real) }, at });
         }
-        Some(lines)
+    }
+
+    /// Changes which claims a trigger refuses.
+    pub(super) async fn refuse(&mut self, divisor: i64) -> Answers {
+        let change = RefusedChange::Claim;
+        self.model.refusing = (divisor > 0).then_some(Refusing { change, divisor, remainder: 0 });
+        let sql = format!(
+            "delete from public.refusing; insert into public.refusing select {divisor} where {divisor} > 0"
+        );
+        self.real.control.batch_execute(&sql).await.expect("a change");
+        same(format!("claims of multiples of {divisor} are refused"))
     }
 
     /// The oldest are forgotten.
@@ -208,6 +279,9 @@ impl Pair {
 
     /// Writes the outcomes of a held batch, as `held.rs` does, and commits.
     pub(super) async fn settle(&mut self, worker: usize, lane: usize, outcomes: u64) -> Answers {
+        if self.model.refusing.is_some() {
+            return None;
+        }
         let jobs = self.held.remove(&(worker, lane))?;
         let (mut finished, mut running) = (Both { model: Vec::new(), real: Vec::new() }, Vec::new());
         for (index, job) in jobs.into_iter().enumerate() {
@@ -277,6 +351,9 @@ impl Pair {
     }
 
     pub(super) async fn promote_untouched(&mut self, worker: usize, which: usize) -> Answers {
+        if self.model.refusing.is_some() {
+            return None;
+        }
         let own: Vec<_> = self.lost.iter().filter(|(owner, _)| *owner == worker).collect();
         let jobs = own.get(which % own.len().max(1))?.1.clone();
         let of_model: Vec<Arc<Job>> = jobs.iter().map(|job| job.model.clone()).collect();

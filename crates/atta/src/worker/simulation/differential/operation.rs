@@ -48,6 +48,12 @@ pub(super) enum Operation {
         looks_ahead: bool,
         /// A job that is not to be claimed.
         left_out: Option<usize>,
+        /// Each job by a statement of its own.
+        one_by_one: bool,
+    },
+    /// From now on a trigger refuses the claims of jobs whose ids are multiples of this number. Zero: no claim.
+    Refuse {
+        divisor: i64,
     },
     ClaimLevel {
         worker: usize,
@@ -84,9 +90,13 @@ pub(super) enum Operation {
         which: u16,
         is_quick: bool,
     },
-    ReturnUnknown {
+    FindUnknown {
         worker: usize,
         known: u16,
+    },
+    /// Returns what the worker's last search has found. Much may have changed since.
+    ReturnUnknown {
+        worker: usize,
     },
     RefreshLocks {
         worker: usize,
@@ -213,6 +223,7 @@ impl Operation {
                 forbids: false,
                 looks_ahead: false,
                 left_out: None,
+                one_by_one: false,
             };
             let cycle = [
                 Operation::Heartbeat { worker: 0 },
@@ -241,7 +252,7 @@ impl Operation {
         let (worker, lane, session) =
             (random.usize(..WORKERS), random.usize(..LANES), random.usize(..SESSIONS));
         let any = |random: &mut fastrand::Rng| random.usize(..);
-        match random.u8(..100) {
+        match random.u8(..106) {
             0..=15 => Operation::Add { session, add: Add::of(theme, random), is_open: random.u8(..3) == 0 },
             16 => Operation::AddInvalid(random.usize(..)),
             17..=20 => Operation::Remove { session, key: random.usize(..2), is_open: random.bool() },
@@ -256,6 +267,7 @@ impl Operation {
                 forbids: random.bool(),
                 looks_ahead: random.bool(),
                 left_out: maybe(random, 0.3, any),
+                one_by_one: random.u8(..4) == 0,
             },
             47..=50 => Operation::ClaimLevel {
                 worker,
@@ -284,7 +296,7 @@ impl Operation {
                 which: random.u16(..),
                 is_quick: random.bool(),
             },
-            84 => Operation::ReturnUnknown { worker, known: random.u16(..) },
+            84 | 97 => Operation::FindUnknown { worker, known: random.u16(..) },
             85 => Operation::RefreshLocks { worker },
             86..=88 => Operation::Heartbeat { worker },
             89 => Operation::Deregister { worker },
@@ -297,6 +309,8 @@ impl Operation {
             92 | 93 => Operation::DeclareDead { worker, is_continuous: random.u8(..4) > 0 },
             94 | 95 => Operation::Recover { worker, with_orphans: random.bool() },
             96 => Operation::ForgetWorkers { worker },
+            100..=102 => Operation::ReturnUnknown { worker },
+            103..=105 => Operation::Refuse { divisor: *random.choice(&[0, 0, 1, 2, 3]).unwrap_or(&0) },
             _ => Operation::Advance { seconds: *random.choice(&[60, 60, 120, 600, 7200]).unwrap_or(&60) },
         }
     }

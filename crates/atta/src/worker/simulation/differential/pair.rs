@@ -8,6 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
 use super::super::super::claim::Level;
+use super::super::super::queries::Claims;
 use super::super::model::{Database, Row};
 use super::applications::Waiting;
 use super::operation::{Operation, SESSIONS, WORKERS};
@@ -52,6 +53,8 @@ pub(super) struct Pair {
     pub(super) held: BTreeMap<(usize, usize), Vec<Both<Arc<Job>>>>,
     /// Jobs of held batches whose connection was lost.
     pub(super) lost: Vec<(usize, Vec<Both<Arc<Job>>>)>,
+    /// What the last search of each worker has found.
+    pub(super) unknown: Vec<Both<Claims>>,
     /// What the last claim of a level returned.
     pub(super) levels: Vec<Option<Both<Level>>>,
     pub(super) is_open: [bool; SESSIONS],
@@ -60,6 +63,7 @@ pub(super) struct Pair {
     notes: Vec<String>,
     pub(super) steps: usize,
     pub(super) waits: usize,
+    pub(super) refusals: usize,
 }
 
 impl Pair {
@@ -74,6 +78,7 @@ impl Pair {
             claims: Vec::new(),
             held: BTreeMap::new(),
             lost: Vec::new(),
+            unknown: nothing_found(),
             levels: vec![None; WORKERS],
             is_open: [false; SESSIONS],
             has_written: [false; SESSIONS],
@@ -81,6 +86,7 @@ impl Pair {
             notes: Vec::new(),
             steps: 0,
             waits: 0,
+            refusals: 0,
         }
     }
 
@@ -94,7 +100,7 @@ impl Pair {
         (self.advanced, self.waiting) = (TimeDelta::zero(), None);
         (self.is_open, self.has_written) = ([false; SESSIONS], [false; SESSIONS]);
         (self.claims, self.held, self.lost) = (Vec::new(), BTreeMap::new(), Vec::new());
-        self.levels = vec![None; WORKERS];
+        (self.levels, self.unknown) = (vec![None; WORKERS], nothing_found());
         self.read().await;
         self.start = time(&self.state["now"]).expect("the server's time");
         self.model.offset = self.start - self.model.clock(Duration::ZERO);
@@ -164,7 +170,8 @@ impl Pair {
             Operation::Release { worker, end, which, is_quick } => {
                 self.release(worker, end, which, is_quick).await
             }
-            Operation::ReturnUnknown { worker, known } => self.return_unknown(worker, known).await,
+            Operation::FindUnknown { worker, known } => self.find_unknown(worker, known).await,
+            Operation::ReturnUnknown { worker } => self.return_unknown(worker).await,
             Operation::RefreshLocks { worker } => self.refresh_locks(worker).await,
             Operation::Heartbeat { worker } => self.heartbeat(worker).await,
             Operation::Deregister { worker } => self.deregister(worker).await,
@@ -176,6 +183,7 @@ impl Pair {
             }
             Operation::Recover { worker, with_orphans } => self.recover(worker, with_orphans).await,
             Operation::ForgetWorkers { worker } => self.forget_workers(worker).await,
+            Operation::Refuse { divisor } => self.refuse(divisor).await,
             Operation::Advance { seconds } => self.advance(seconds).await,
         }
     }
@@ -191,6 +199,8 @@ impl Pair {
         self.advanced += by;
         self.model.offset += by;
         self.claims.iter_mut().for_each(|claim| claim.at.real -= by);
+        let found = self.unknown.iter_mut().flat_map(|found| found.real.times.iter_mut().flatten());
+        found.for_each(|time| *time -= by);
         for level in self.levels.iter_mut().flatten() {
             let ahead = level.real.ahead.iter_mut().map(|(position, _)| position);
             level.real.position.iter_mut().chain(ahead).for_each(|position| position.0 -= by);
@@ -299,6 +309,10 @@ impl Pair {
         }
         lines
     }
+}
+
+fn nothing_found() -> Vec<Both<Claims>> {
+    vec![Both { model: Claims::default(), real: Claims::default() }; WORKERS]
 }
 
 /// Both sides have done the same thing.

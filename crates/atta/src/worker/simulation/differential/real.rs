@@ -11,6 +11,7 @@ use tokio_postgres::Client;
 use super::super::super::{Shared, Worker, WorkerOptions};
 use super::super::setup::TASKS;
 use super::operation::{LANES, QUEUES, SESSIONS, WORKERS};
+use super::state;
 use crate::db::lease::Lease;
 
 /// Short, so that the server has been running for longer than this.
@@ -79,6 +80,7 @@ impl Real {
             control.query(sql, &[&names]).await.expect("queues").iter().map(|row| row.get(0)).collect();
         let sql = "insert into graphile_worker._private_tasks (identifier) select unnest($1::text[])";
         control.execute(sql, &[&TASKS.to_vec()]).await.expect("tasks");
+        control.batch_execute(state::TRIGGER).await.expect("a trigger");
         testkit::wait_for("a server that has run for longer than the threshold", || async {
             let sql = "select extract(epoch from clock_timestamp() - pg_postmaster_start_time())::float8";
             let seconds: f64 = control.query_one(sql, &[]).await.ok()?.get(0);

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
+
 use super::super::super::claim::KnownJobs;
 use super::super::super::queries::{self, Claims, Failures};
 use super::super::super::release::{Entry, Fate};
@@ -112,20 +114,41 @@ impl Pair {
         describe(fates.expect("a release"))
     }
 
-    pub(super) async fn return_unknown(&mut self, worker: usize, mask: u16) -> Answers {
+    pub(super) async fn find_unknown(&mut self, worker: usize, mask: u16) -> Answers {
         let chosen = self.chosen(worker, mask);
         let known = KnownJobs {
             ids: chosen.iter().map(|claim| claim.job.model.id).collect(),
             queues: chosen.iter().filter_map(|claim| claim.job.model.job_queue_id).collect(),
         };
-        let (returned, blocked) = self.model.return_unknown(self.now, worker, &known);
+        let model = self.model.find_unknown(worker, &known);
         let it = &self.real.workers[worker];
-        let real = queries::return_unknown(it.shared.on(&it.client), &known).await.expect("a return");
-        let describe = |mut returned: Vec<i64>, blocked: usize| {
-            returned.sort_unstable();
-            Line::text(format!("returned {returned:?}, {blocked} blocked"))
+        let real = queries::find_unknown(it.shared.on(&it.client), &known).await.expect("a search");
+        let describe = |claims: &Claims, seconds: &dyn Fn(DateTime<Utc>) -> f64| {
+            let mut found: Vec<_> = (0..claims.ids.len())
+                .map(|index| (claims.ids[index], claims.queues[index], claims.times[index]))
+                .collect();
+            found.sort_unstable();
+            let text: Vec<_> = found.iter().map(|(id, queue, _)| (id, queue)).collect();
+            Line::new(format!("found {text:?}"), found.iter().filter_map(|(_, _, at)| *at).map(seconds))
         };
-        Some(Both { model: describe(returned, blocked), real: describe(real.returned, real.blocked) })
+        let lines = Both {
+            model: describe(&model, &|time| self.model_seconds(time)),
+            real: describe(&real, &|time| self.real_seconds(time)),
+        };
+        self.unknown[worker] = Both { model, real };
+        Some(lines)
+    }
+
+    pub(super) async fn return_unknown(&mut self, worker: usize) -> Answers {
+        let Both { model, real } = self.unknown[worker].clone();
+        if model.ids.is_empty() {
+            return None;
+        }
+        let model = self.model.return_unknown(self.now, worker, &model);
+        let it = &self.real.workers[worker];
+        let statement = queries::return_claimed(it.shared.on(&it.client), &real, Duration::ZERO).await;
+        let returned = it.shared.on(&it.client).alone("returning", statement.expect("a statement")).await;
+        Some(Both { model: describe(model), real: describe(returned.expect("a return")) })
     }
 
     pub(super) async fn refresh_locks(&mut self, worker: usize) -> Answers {

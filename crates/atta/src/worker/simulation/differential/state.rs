@@ -85,8 +85,22 @@ pub(super) fn advance(seconds: u32) -> String {
     )
 }
 
+/// A trigger that refuses the claims of some jobs: none while its table is empty.
+pub(super) const TRIGGER: &str = "
+    create table public.refusing (divisor bigint);
+    create function public.refuse() returns trigger language plpgsql as $$
+    begin
+      if exists (select from public.refusing where new.id % refusing.divisor = 0) then
+        raise exception 'no';
+      end if;
+      return new;
+    end $$;
+    create trigger refuse before update on graphile_worker._private_jobs for each row
+      when (old.locked_at is null and new.locked_at is not null) execute function public.refuse();";
+
 /// Empties the tables.
 pub(super) const RESET: &str = "
+    delete from public.refusing;
     delete from graphile_worker._private_jobs;
     delete from graphile_worker._atta_workers;
     delete from graphile_worker._atta_dead_workers;

@@ -54,6 +54,12 @@ impl Database {
         let at = self.clock(now);
         let mut claimed = Vec::with_capacity(ids.len());
         for id in ids {
+            if self.cancels_claim_of(id) {
+                if let Some(queue) = self.rows[&id].job.job_queue_id {
+                    self.queues.insert(queue, QueueLock { worker, at, since: now });
+                }
+                continue;
+            }
             self.update(now, id, |row| {
                 row.locked = Some((worker, at));
                 row.job.attempts += 1;

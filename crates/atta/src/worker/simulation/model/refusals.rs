@@ -17,6 +17,8 @@ pub(in super::super) enum RefusedChange {
     /// The outcome of a job is written.
     Release,
     Both,
+    /// A job is claimed durably, and the trigger cancels that without an error. The job's queue is locked all the same.
+    CancelClaim,
 }
 
 /// The jobs whose ids have this remainder, and what is refused of them.
@@ -40,6 +42,11 @@ impl Database {
                 && matches!(refusing.change, it if it == change || it == RefusedChange::Both)
         };
         self.refusing.is_some_and(is_refused)
+    }
+
+    /// Whether a trigger cancels the claim of this job.
+    pub(super) fn cancels_claim_of(&self, id: i64) -> bool {
+        self.refusing.is_some_and(|it| it.concerns(id) && it.change == RefusedChange::CancelClaim)
     }
 
     pub(super) fn refuses_claim_of(&self, id: i64) -> bool {

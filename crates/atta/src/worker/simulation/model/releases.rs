@@ -6,9 +6,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::super::super::claim::KnownJobs;
+use super::super::super::queries::Claims;
 use super::super::super::release::{Entry, Fate};
 use super::super::super::run::{Failure, Finished, Outcome};
-use super::{Cause, Change, Database, Holder, WorkerNumber};
+use super::{Cause, Change, Database, Holder, QueueLock, WorkerNumber};
 use crate::Retry;
 
 impl Database {
@@ -23,23 +24,11 @@ impl Database {
         let mut fates = HashMap::new();
         for Entry { finished, locked_at, .. } in entries {
             let id = finished.job.id;
-            let row = self.rows.get(&id);
-            let is_ours = |locked: Option<(WorkerNumber, DateTime<Utc>)>| {
-                locked.is_some_and(|(owner, at)| owner == worker && Some(at) == *locked_at)
-            };
-            let is_standing = row.is_some_and(|row| is_ours(row.locked));
-            if is_standing && row.is_some_and(|row| row.is_used) {
+            let claim = (id, *locked_at, finished.job.job_queue_id);
+            let Some(is_standing) = self.end_claim(now, worker, claim) else {
                 fates.insert(id, Fate::Blocked);
                 continue;
-            }
-            if let Some(queue) = finished.job.job_queue_id {
-                let is_own = |lock: &super::QueueLock| {
-                    lock.worker == worker && (is_standing || Some(lock.at) == *locked_at)
-                };
-                if self.queues.get(&queue).is_some_and(is_own) {
-                    self.free_queue(now, queue);
-                }
-            }
+            };
             if is_standing {
                 let fate = self.write(now, finished)?;
                 self.update(now, id, |row| row.locked = None);
@@ -117,54 +106,73 @@ impl Database {
         Ok(())
     }
 
-    /// return_unknown.sql. Returns the jobs that were returned, and how many others keep locked.
+    /// find_unknown.sql.
+    pub(in super::super) fn find_unknown(&self, worker: WorkerNumber, known: &KnownJobs) -> Claims {
+        let is_own = |id: &&i64| self.rows[*id].locked.is_some_and(|(owner, _)| owner == worker);
+        let own = || self.indexes.locked.iter().filter(is_own).map(|id| &self.rows[id]);
+        let mut claims = Claims::default();
+        for row in own().filter(|row| !known.ids.contains(&row.job.id)) {
+            claims.ids.push(row.job.id);
+            claims.times.push(row.locked.map(|(_, at)| at));
+            claims.queues.push(row.job.job_queue_id);
+        }
+        let with_jobs: HashSet<i32> = own().filter_map(|row| row.job.job_queue_id).collect();
+        for (queue, lock) in self.queues.iter().filter(|(_, lock)| lock.worker == worker) {
+            if !known.queues.contains(queue) && !with_jobs.contains(queue) {
+                claims.ids.push(-i64::from(*queue));
+                claims.times.push(Some(lock.at));
+                claims.queues.push(Some(*queue));
+            }
+        }
+        claims
+    }
+
+    /// return_claimed.sql with the claims that find_unknown.sql has found.
     pub(in super::super) fn return_unknown(
         &mut self,
         now: Duration,
         worker: WorkerNumber,
-        known: &KnownJobs,
-    ) -> (Vec<i64>, usize) {
-        let is_unknown = |id: &i64| self.rows[id].locked.is_some_and(|(owner, _)| owner == worker);
-        let unknown = self.indexes.locked.iter().filter(|id| is_unknown(id) && !known.ids.contains(id));
-        let unknown: Vec<i64> = unknown.copied().collect();
-        let own = self.indexes.locked.iter().filter(|id| is_unknown(id));
-        let with_jobs: HashSet<i32> = own.filter_map(|id| self.rows[id].job.job_queue_id).collect();
-        let (mut returned, mut blocked) = (Vec::new(), 0);
-        for id in unknown {
-            if self.rows[&id].is_used {
-                blocked += 1;
+        claims: &Claims,
+    ) -> HashMap<i64, Fate> {
+        let mut fates = HashMap::new();
+        for (index, id) in claims.ids.iter().enumerate() {
+            let (at, queue) = (claims.times[index], claims.queues[index]);
+            let Some(is_standing) = self.end_claim(now, worker, (*id, at, queue)) else {
+                fates.insert(*id, Fate::Blocked);
                 continue;
-            }
-            returned.push(id);
-            let queue = self.rows[&id].job.job_queue_id;
-            self.update(now, id, |row| {
-                row.job.attempts = (row.job.attempts - 1).max(0);
-                row.locked = None;
-            });
-            if let Some(queue) = queue
-                && self.queues.get(&queue).is_some_and(|lock| lock.worker == worker)
-            {
-                self.free_queue(now, queue);
+            };
+            if is_standing {
+                self.update(now, *id, |row| {
+                    row.job.attempts = (row.job.attempts - 1).max(0);
+                    row.locked = None;
+                });
+                fates.insert(*id, Fate::Written);
             }
         }
-        self.free_empty_queues(now, worker, known, &with_jobs);
-        (returned, blocked)
+        fates
     }
 
-    /// Frees queues that the worker has locked, and that had no job of it when the statement began.
-    fn free_empty_queues(
+    /// Frees the queue of a claim that ends, and returns whether the claim is still valid. None: another transaction keeps
+    /// the row locked.
+    fn end_claim(
         &mut self,
         now: Duration,
         worker: WorkerNumber,
-        known: &KnownJobs,
-        with_jobs: &HashSet<i32>,
-    ) {
-        let is_empty = |queue: &i32| !known.queues.contains(queue) && !with_jobs.contains(queue);
-        let own = self.queues.iter().filter(|(_, lock)| lock.worker == worker).map(|(queue, _)| *queue);
-        let empty: Vec<i32> = own.filter(is_empty).collect();
-        for queue in empty {
-            self.free_queue(now, queue);
+        (id, at, queue): (i64, Option<DateTime<Utc>>, Option<i32>),
+    ) -> Option<bool> {
+        let row = self.rows.get(&id);
+        let is_ours = |(owner, time)| owner == worker && Some(time) == at;
+        let is_standing = row.is_some_and(|row| row.locked.is_some_and(is_ours));
+        if is_standing && row.is_some_and(|row| row.is_used) {
+            return None;
         }
+        if let Some(queue) = queue {
+            let is_own = |lock: &QueueLock| lock.worker == worker && (is_standing || Some(lock.at) == at);
+            if self.queues.get(&queue).is_some_and(is_own) {
+                self.free_queue(now, queue);
+            }
+        }
+        Some(is_standing)
     }
 
     /// An operator deletes a job that a worker runs.
