@@ -16,6 +16,10 @@ const REST: u32 = 10;
 /// The same for jobs with flags: most that are left there are forbidden to this worker, and stay.
 const REST_FLAGGED: u32 = 50;
 
+/// The longest pause. A pick may have taken long for another reason than the rows that it read, for example because the
+/// server or this process was stopped.
+const LONGEST_REST: Duration = Duration::from_secs(20);
+
 /// A pick from the start that is as quick as this needs no pause.
 const QUICK: Duration = Duration::from_millis(2);
 
@@ -61,7 +65,7 @@ impl StartPace {
             Kind::Plain => REST,
         };
         let needs_rest = is_full || (always_pauses && took > QUICK);
-        needs_rest.then(|| ended + took * rest)
+        needs_rest.then(|| ended + (took * rest).min(LONGEST_REST))
     }
 }
 
@@ -81,6 +85,8 @@ mod tests {
             (Kind::Plain, false, true, MS, Some(MS * REST_WHILE_FULL)),
             (Kind::Plain, true, true, MS, Some(MS * REST_AFTER_HINT)),
             (Kind::Flagged, true, false, 10 * MS, Some(10 * MS * REST_FLAGGED)),
+            (Kind::Plain, true, true, 9000 * MS, Some(LONGEST_REST)),
+            (Kind::Flagged, false, false, 9000 * MS, Some(LONGEST_REST)),
         ];
         let now = Instant::now();
         for (kind, is_hinted, is_full, took, pause) in cases {
