@@ -87,3 +87,17 @@ async fn only_the_columns_that_cannot_be_sent_are_replaced() {
         assert_eq!(columns(flags).await, (json!([1]), Some("key".into()), flags_then));
     }
 }
+
+/// A constraint of the application may refuse the change of such a job.
+#[tokio::test]
+async fn a_job_that_can_neither_be_sent_nor_failed_stops_no_other_job() {
+    for claims in BOTH {
+        let (db, client, utils) = database().await;
+        let constraint = "alter table graphile_worker._private_jobs add check (last_error is null)";
+        client.batch_execute(constraint).await.unwrap();
+        let bad = add(&client, "'{}'", r"job_key := E'\xff'").await;
+        others_run(&db, &client, &utils, claims).await;
+        let sql = "select attempts from graphile_worker._private_jobs where id = $1 and locked_at is null";
+        assert_eq!(client.query_one(sql, &[&bad]).await.unwrap().get::<_, i16>(0), 0);
+    }
+}
