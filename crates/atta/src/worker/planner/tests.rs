@@ -515,6 +515,24 @@ fn a_job_that_is_announced_and_found_costs_one_pick_and_no_other_statement() {
 }
 
 #[test]
+fn a_worker_whose_tasks_are_all_slow_claims_durably_at_once_and_sends_no_pick() {
+    for event in [|| Event::Announced(1), || Event::Hint] {
+        let mut world = idle();
+        world.planner.tasks.learn("t", Duration::from_secs(1));
+        world.plan();
+        while !world.claims.is_empty() {
+            world.answer(&[]);
+        }
+        world.advance(100 * MS);
+        world.handle(event());
+        assert_eq!((world.claims.len(), world.picks.len()), (1, 0));
+        world.answer(&[1]);
+        assert_eq!(ids(&world.start()), [1]);
+        assert!(world.picks.is_empty());
+    }
+}
+
+#[test]
 fn a_hint_while_an_announced_job_is_searched_for_is_still_followed() {
     let mut world = idle();
     world.handle(Event::Announced(1));
