@@ -1,4 +1,4 @@
-//! Decoding the payload of a job into the type of its task.
+//! Payloads: decoding into the type of the task, and writing in ASCII.
 
 use serde::de::value::Error as NoUnit;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, Visitor};
@@ -11,6 +11,21 @@ pub(crate) fn decode<T: DeserializeOwned>(json: &str) -> serde_json::Result<T> {
         true => T::deserialize(Unit).map_err(|NoUnit { .. }| error),
         false => Err(error),
     })
+}
+
+/// Writes JSON without characters beyond ASCII. They occur only in strings, which may have escapes.
+pub(crate) fn in_ascii(json: &str) -> String {
+    let mut ascii = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() {
+            ascii.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            ascii.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    ascii
 }
 
 fn is_object(json: &str) -> bool {
@@ -42,6 +57,8 @@ impl<'de> Deserializer<'de> for Unit {
 mod tests {
     use serde::Deserialize;
 
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[derive(Debug, Deserialize)]
@@ -72,5 +89,13 @@ mod tests {
         assert!(decode::<Maybe>(r#"{"n":"x"}"#).is_err());
         assert!(decode::<Number>("{}").is_err());
         assert!(decode::<()>("{}").is_err());
+    }
+
+    #[test]
+    fn json_in_ascii_is_the_same_value() {
+        let value = json!({ "grüße 世界": "😀\u{7f}\n\"" });
+        let ascii = in_ascii(&value.to_string());
+        assert!(ascii.is_ascii(), "{ascii}");
+        assert_eq!(serde_json::from_str::<Value>(&ascii).unwrap(), value);
     }
 }

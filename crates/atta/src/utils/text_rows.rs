@@ -12,6 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 
 use super::queries;
+use crate::payload::in_ascii;
 
 /// The columns of a row; none is null.
 pub(super) type TextRow = Vec<Option<String>>;
@@ -83,21 +84,6 @@ fn columns<T: for<'a> FromSql<'a>>(row: &Row) -> Vec<Option<T>> {
     (0..row.len()).map(|index| row.get(index)).collect()
 }
 
-/// Writes JSON without characters beyond ASCII. They occur only in strings, which may have escapes.
-fn in_ascii(json: &str) -> String {
-    let mut ascii = String::with_capacity(json.len());
-    for c in json.chars() {
-        if c.is_ascii() {
-            ascii.push(c);
-            continue;
-        }
-        for unit in c.encode_utf16(&mut [0; 2]) {
-            ascii.push_str(&format!("\\u{unit:04x}"));
-        }
-    }
-    ascii
-}
-
 /// Text as it was received.
 struct Bytes(Vec<u8>);
 
@@ -108,20 +94,5 @@ impl<'a> FromSql<'a> for Bytes {
 
     fn accepts(ty: &Type) -> bool {
         <&str as FromSql>::accepts(ty)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[test]
-    fn json_in_ascii_is_the_same_value() {
-        let value = json!({ "grüße 世界": "😀\u{7f}\n\"" });
-        let ascii = in_ascii(&value.to_string());
-        assert!(ascii.is_ascii(), "{ascii}");
-        assert_eq!(serde_json::from_str::<Value>(&ascii).unwrap(), value);
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Left {
     pub(crate) is_unknown: bool,
     /// Jobs that could not be claimed durably yet.
     pub(crate) unsettled: Option<Unsettled>,
+    /// The pick failed because of a job whose text the server can't send, and no such job could be failed.
+    pub(crate) is_unreadable: bool,
 }
 
 /// What a durable claim asks for.

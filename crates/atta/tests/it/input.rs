@@ -12,3 +12,4 @@ mod reading;
 mod sql;
 mod managing;
 mod support;
+mod unreadable;

@@ -12,7 +12,8 @@
 //!
 //! A settlement that the database refuses has the same effect as a lost connection: the rollback frees all jobs of the
 //! batch. So nothing is held while triggers or foreign keys could refuse a change (`jobs_have_triggers` of the poll),
-//! and nothing for a while after a refusal (`HeldClaims::on_refused`). A savepoint after the pick would keep the row
+//! and nothing for a while after a refusal (`HeldClaims::on_refused`). The same applies after a pick that brings a job
+//! whose text the server can't send, if that job can't be failed: a durable claim leaves out only this job. A savepoint after the pick would keep the row
 //! locks, but the deletion and the commit could then no longer be sent together, and a row that is locked by a
 //! transaction and deleted by its subtransaction needs a multixact.
 
@@ -23,7 +24,7 @@ use futures_util::future::{join, join3};
 use tokio::sync::oneshot;
 
 use super::promote::Unsettled;
-use super::unreadable::fail_unreadable_jobs;
+use super::unreadable::{fail_unreadable_jobs, is_unreadable};
 use super::{LaneEvents, Left, Shared, Times};
 use crate::db::lease::Lease;
 use crate::job::Place;
@@ -99,7 +100,7 @@ async fn pick_and_commit(
         Err(error) => {
             client.discard();
             shared.on_error(&error);
-            fail_unreadable_jobs(shared, &error).await;
+            left.is_unreadable = is_unreadable(&error) && !fail_unreadable_jobs(shared, &error).await;
             return Err(error);
         }
     };

@@ -96,7 +96,10 @@ pub(crate) fn split(mut unsettled: Unsettled, promoted: Promoted) -> Split {
         unsettled.backoff.next();
     }
     let unsettled = (!blocked.is_empty()).then_some(unsettled);
-    Split { left: Left { locked_at: ours, running, finished, is_unknown, unsettled }, others }
+    Split {
+        left: Left { locked_at: ours, running, finished, is_unknown, unsettled, ..Left::default() },
+        others,
+    }
 }
 
 /// Claims these jobs again. If the database refuses that, for example because a trigger raises an error for one of

@@ -22,7 +22,8 @@ pub(crate) const SLOW_LANES: usize = 3;
 /// A commit of a batch that takes longer than this counts as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// How long nothing is held after the database has refused to commit a batch: the refusal has freed all of its jobs.
+/// How long nothing is held after the database has refused to commit a batch, which has freed all of its jobs, or to send
+/// the jobs of a pick.
 const REFUSED: Duration = Duration::from_secs(60);
 
 /// After this time, the result of a pick is out of date if a durable claim finds jobs that may have been added later.
@@ -39,7 +40,7 @@ pub(super) struct HeldClaims {
     away: usize,
     /// Batches whose jobs are claimed again because their connection was lost, by their lanes.
     promoting: HashMap<u64, Promotion>,
-    /// Nothing is held until then, because the database refused to commit a batch.
+    /// Nothing is held until then, because the database refused to commit a batch or to send picked jobs.
     refused_until: Option<Instant>,
     last_pick: LastPick,
     last_lane: u64,
@@ -204,12 +205,13 @@ impl HeldClaims {
         self.promoting.remove(&lane);
     }
 
-    /// The database refused to commit a batch, or to claim its jobs again. Returns whether this is new.
+    /// The database refused to commit a batch, to claim its jobs again, or to send picked jobs. Returns whether this is
+    /// new.
     pub(super) fn on_refused(&mut self, now: Instant) -> bool {
         self.refused_until.replace(now + REFUSED).is_none()
     }
 
-    /// Whether the database refused to commit a batch recently.
+    /// Whether there was a refusal recently.
     pub(super) fn is_refused(&self) -> bool {
         self.refused_until.is_some()
     }

@@ -100,6 +100,11 @@ impl Scan {
         self.forget();
     }
 
+    /// Whether the jobs of any task are held.
+    pub(crate) fn has_tasks(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
     /// Whether the last pick brought all that it asked for.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
@@ -117,7 +122,7 @@ impl Scan {
 
     /// Due jobs may have been added to any level.
     pub(crate) fn hint(&mut self) {
-        self.gaps.hint(!self.tasks.is_empty());
+        self.gaps.hint(self.has_tasks());
         self.hint_levels();
     }
 

@@ -458,6 +458,33 @@ fn jobs_that_wait_in_the_list_do_not_keep_a_pick_from_being_tried_again_after_an
     assert_eq!(ids(&world.start_one()), [11], "it has failed too");
 }
 
+/// A durable claim leaves out only that job.
+#[test]
+fn a_job_that_can_neither_be_sent_nor_failed_ends_held_claims_for_a_while() {
+    let mut world = World::new(1, |_| {});
+    world.answer(&[]);
+    for _ in 0..2 {
+        assert_eq!((world.claims.len(), world.picks.len()), (0, 1), "another worker may have failed the job");
+        let lane = world.picks.remove(0).lane;
+        let left = Left { is_unreadable: true, ..Left::default() };
+        world.handle(Event::BatchEnded { lane, picked: Err(Error::lost_reply_for_tests()), left });
+        world.advance(200 * MS);
+    }
+    assert_eq!(world.claims[0].unqueued, ["t"]);
+    world.answer(&[1]);
+    let runs = world.start();
+    assert_eq!(ids(&runs), [1]);
+    world.finish(runs);
+    world.write();
+    for picks in [0, 1] {
+        while !world.claims.is_empty() {
+            world.answer(&[]);
+        }
+        assert_eq!(world.picks.len(), picks);
+        world.advance(Duration::from_secs(61));
+    }
+}
+
 /// Nothing is due, and nothing is under way.
 fn idle() -> World {
     let mut world = World::new(2, |_| {});
@@ -484,6 +511,24 @@ fn a_job_that_is_announced_and_found_costs_one_pick_and_no_other_statement() {
         world.end_batch(lane, Ok(1));
         world.advance(100 * MS);
         assert_eq!((world.claims.len(), world.picks.len(), world.polls), (0, 0, 0), "job {id}");
+    }
+}
+
+#[test]
+fn a_worker_whose_tasks_are_all_slow_claims_durably_at_once_and_sends_no_pick() {
+    for event in [|| Event::Announced(1), || Event::Hint] {
+        let mut world = idle();
+        world.planner.tasks.learn("t", Duration::from_secs(1));
+        world.plan();
+        while !world.claims.is_empty() {
+            world.answer(&[]);
+        }
+        world.advance(100 * MS);
+        world.handle(event());
+        assert_eq!((world.claims.len(), world.picks.len()), (1, 0));
+        world.answer(&[1]);
+        assert_eq!(ids(&world.start()), [1]);
+        assert!(world.picks.is_empty());
     }
 }
 

@@ -8,7 +8,7 @@ use super::scan::NOTHING;
 
 impl Planner {
     pub(super) fn on_announced(&mut self, now: Instant, count: usize) {
-        if count > 0 && self.may_hold() {
+        if count > 0 && self.may_pick() {
             let is_idle = self.forget_if_idle();
             self.held.scan.hint_announced(is_idle);
             self.announced.add(now, count);
@@ -28,9 +28,14 @@ impl Planner {
         if !self.has_free_slot() && self.rules.local_queue.is_none() {
             self.durable.forget(NOTHING);
         }
-        if self.may_hold() && self.held.away() == 0 {
+        if self.may_pick() && self.held.away() == 0 {
             self.announced.pick_first(now);
         }
+    }
+
+    /// Whether a pick can be sent that may find jobs. While all tasks are slow, only durable claims find them.
+    fn may_pick(&self) -> bool {
+        self.may_hold() && self.held.scan.has_tasks()
     }
 
     /// While nothing waits to start, it costs nothing to wait for the answers of both kinds of claims: jobs that come

@@ -1,20 +1,28 @@
 //! Removes values that the database refuses to store from an outcome, since otherwise the job would never be released.
 //! Pure.
 
-use super::super::run::{Finished, Outcome};
+use super::super::run::{Failure, Finished, Outcome};
 use crate::Error;
+use crate::payload::in_ascii;
 
 /// After this many attempts all characters beyond ASCII are replaced, not only those that errors of the server have
 /// named.
 const ATTEMPTS_BY_CHARACTER: u32 = 5;
 
-/// An outcome without the value that the database refused: a payload that is nested too deeply, or characters of the
-/// error that the encoding of the database does not have.
+/// No equivalent in the encoding of the database; not valid in an encoding.
+const CHARACTERS: [&str; 2] = ["22P05", "22021"];
+
+/// An outcome without the value that the database refused: characters that the encoding of the database does not have,
+/// or a payload that is nested too deeply. The payload of a batch has the items that did not succeed. Without it the
+/// others would run again, so it is removed only if the refusal can't be about characters.
 pub(super) fn without_what_is_refused(mut one: Finished, error: &Error, attempts: u32) -> Finished {
-    let is_about_values =
-        error.db_code().is_some_and(|code| code.starts_with("22") || code.starts_with("54"));
+    let code = error.db_code().unwrap_or_default();
     let Outcome::Failed(failure) = &mut one.outcome else { return one };
+    let is_about_values = code.starts_with("22") || code.starts_with("54");
     if !is_about_values {
+        return one;
+    }
+    if CHARACTERS.contains(&code) && replace_characters(failure, error.message(), attempts) {
         return one;
     }
     failure.error = match failure.payload.take() {
@@ -24,6 +32,27 @@ pub(super) fn without_what_is_refused(mut one: Finished, error: &Error, attempts
         None => without_refused_characters(&failure.error, error.message(), attempts).into(),
     };
     one
+}
+
+/// Replaces characters where the server's message names them. If it names none of them, those of the payload are
+/// replaced first: as JSON, it stays the same value. Returns whether there were any.
+fn replace_characters(failure: &mut Failure, message: &str, attempts: u32) -> bool {
+    let payload = failure.payload.take_if(|payload| !payload.is_ascii());
+    if payload.is_none() && failure.error.is_ascii() {
+        return false;
+    }
+    let refused = refused_character(message);
+    let is_in = |text: &str| refused.is_some_and(|refused| text.contains(refused));
+    let is_in_error = is_in(&failure.error);
+    let has_payload = payload.is_some();
+    if let Some(payload) = payload {
+        let is_refused = is_in(&payload) || !is_in_error;
+        failure.payload = Some(if is_refused { in_ascii(&payload) } else { payload });
+    }
+    if is_in_error || !has_payload {
+        failure.error = without_refused_characters(&failure.error, message, attempts).into();
+    }
+    true
 }
 
 /// The text with a question mark for each character that the server's message names as refused. The server names only
@@ -63,6 +92,29 @@ mod tests {
         format!(
             "character with byte sequence {bytes} in encoding \"UTF8\" has no equivalent in encoding \"{encoding}\""
         )
+    }
+
+    #[test]
+    fn characters_are_replaced_where_they_are_refused() {
+        let win1252 = |bytes| message(bytes, "WIN1252");
+        let (arrow, unknown) = (win1252("0xe2 0x86 0x92"), "refused".to_owned());
+        // The error, the payload and the message, and what is left; None: nothing to replace.
+        let cases = [
+            ("é →", Some("\"é\""), &arrow, Some(("é ?", Some("\"é\"")))),
+            ("é", Some("\"é →\""), &arrow, Some(("é", Some("\"\\u00e9 \\u2192\"")))),
+            ("é →", Some("\"→\""), &arrow, Some(("é ?", Some("\"\\u2192\"")))),
+            ("é", Some("\"é\""), &unknown, Some(("é", Some("\"\\u00e9\"")))),
+            ("é", Some("1"), &unknown, Some(("?", Some("1")))),
+            ("é →", None, &arrow, Some(("é ?", None))),
+            ("e", Some("1"), &arrow, None),
+        ];
+        for (error, payload, message, expected) in cases {
+            let payload = payload.map(str::to_owned);
+            let mut failure = Failure { error: error.into(), retry: crate::Retry::Backoff, payload };
+            let is_replaced = replace_characters(&mut failure, message, 0);
+            let after = is_replaced.then_some((&*failure.error, failure.payload.as_deref()));
+            assert_eq!(after, expected, "{error} {message}");
+        }
     }
 
     #[test]

@@ -267,6 +267,38 @@ async fn characters_of_an_error_that_the_database_can_store_are_kept() {
     }
 }
 
+/// In JSON, every character can be written in ASCII. Only a payload that is refused for another reason is not stored.
+#[tokio::test]
+async fn the_next_payload_is_stored_although_the_database_lacks_its_characters() {
+    let db = Database::encoded("LATIN1").await;
+    let utils = WorkerUtils::connect(&db.url()).unwrap();
+    utils.migrate().await.unwrap();
+    for claims in [Claims::Held, Claims::Durable] {
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        for (next, stored) in [(r#"{"é€😀":"\n"}"#, r#"{"\u00e9\u20ac\ud83d\ude00":"\n"}"#), (&deep, "1")]
+        {
+            let job = utils.add_raw_job("t", 1, JobSpecBuilder::new().max_attempts(1)).await.unwrap();
+            let next = next.to_owned();
+            let task = move |_| {
+                let next = RawValue::from_string(next.clone()).unwrap();
+                async move { Err::<(), _>(TaskError::new("ł é").with_payload(next)) }
+            };
+            let options = WorkerOptions::default().database_url(db.url()).claims(claims);
+            let running = Running::start(options.define_raw_job("t", task)).await;
+            let job = wait_for("the error to be written", || async {
+                utils.get_job(job.id()).await.unwrap().filter(|job| job.last_error().is_some())
+            })
+            .await;
+            running.stop().await.unwrap();
+            let error = job.last_error().unwrap();
+            assert_eq!(job.payload_json(), stored, "{error}");
+            assert_eq!(error.lines().next(), Some("? é"));
+            assert_eq!(error.contains("its next payload was not stored"), stored == "1", "{error}");
+            assert!(stored != "1" || error.contains("54001"), "{error}");
+        }
+    }
+}
+
 /// An error that the database can't store does not undo the batch in which its job ran: the others do not run again.
 #[tokio::test]
 async fn an_error_with_letters_that_the_database_lacks_makes_no_other_job_run_again() {

@@ -1,7 +1,8 @@
 //! Batch tasks: one job, many items.
 
-use atta::{BatchTaskHandler, IntoBatchResult, JobSpec, TaskError, WorkerContext};
+use atta::{BatchTaskHandler, Claims, IntoBatchResult, Job, JobSpec, TaskError, WorkerContext, WorkerUtils};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use testkit::Database;
 
 use super::support::options;
@@ -27,11 +28,15 @@ impl BatchTaskHandler for Item {
     }
 }
 
-async fn run(payload: &str) -> (Option<atta::Job>, Option<String>) {
-    let db = Database::migrated().await;
-    let worker = options(&db).define_batch_job::<Item>().init().await.unwrap();
+async fn run(payload: &str) -> (Option<Job>, Option<String>) {
+    run_in(&Database::migrated().await, Claims::default(), payload).await
+}
+
+/// Adds a job with this payload, and runs it once. Returns what is left of it.
+async fn run_in(db: &Database, claims: Claims, payload: &str) -> (Option<Job>, Option<String>) {
+    let worker = options(db).claims(claims).define_batch_job::<Item>().init().await.unwrap();
     let utils = worker.create_utils();
-    let payload: Box<serde_json::value::RawValue> = serde_json::from_str(payload).unwrap();
+    let payload: Box<RawValue> = serde_json::from_str(payload).unwrap();
     let id = utils.add_raw_job("items", payload, JobSpec::default()).await.unwrap().id();
     worker.run_once().await.unwrap();
     let job = utils.get_job(id).await.unwrap();
@@ -72,4 +77,17 @@ async fn a_payload_that_can_not_be_decoded_is_a_failure_with_the_reason() {
     let error = job.unwrap().last_error().unwrap().to_owned();
     assert!(error.starts_with("the payload can't be decoded as "), "{error}");
     assert!(error.contains("the type of task items: "), "{error}");
+}
+
+/// An error with characters that the database lacks does not keep it from storing which items are left.
+#[tokio::test]
+async fn items_that_succeeded_do_not_run_again_if_an_error_has_characters_that_the_database_lacks() {
+    let db = Database::encoded("LATIN1").await;
+    WorkerUtils::connect(&db.url()).unwrap().migrate().await.unwrap();
+    for claims in [Claims::Held, Claims::Durable] {
+        let items = r#"[{"id":1,"fate":"good"},{"id":2,"fate":"né \u20ac \u0142"}]"#;
+        let (job, payload) = run_in(&db, claims, items).await;
+        assert_eq!(payload.unwrap(), r#"[{"id":2,"fate":"né \u20ac \u0142"}]"#);
+        assert_eq!(job.unwrap().last_error(), Some("Batch failures:\nné ? ? 2"));
+    }
 }

@@ -108,6 +108,7 @@ impl Planner {
             let own: HashSet<i64> = own.map(|job| job.id).collect();
             left.locked_at.retain(|id, _| own.contains(id));
         }
+        let is_unreadable = left.is_unreadable;
         self.on_left(now, lane, left, Promotion::UnderWay);
         self.held.scan.on_delivered(lane);
         if let Some(order) = self.held.scan.end_freeing(now, lane) {
@@ -126,6 +127,11 @@ impl Planner {
             Err(error) => {
                 let is_first = !self.held.is_failing();
                 self.held.on_error(now);
+                // After the first failure, another worker may have failed the job.
+                if is_unreadable && self.held.tries() > 1 && self.held.on_refused(now) {
+                    let worker = &*self.rules.worker;
+                    tracing::error!(worker, %error, "the text of a job can't be converted to UTF-8, and the job can't be failed; using only durable claims for a while");
+                }
                 self.on_claim_error(error, is_first, self.held.tries());
             }
         }

@@ -128,13 +128,12 @@ impl Entry {
             self.state = state;
             let Finished { job, .. } = &self.finished;
             let (job, task, attempt) = (job.id, job.task_identifier(), job.attempts);
-            match is_slow {
-                true => {
-                    tracing::warn!(worker, job, task, attempt, %error, "the release of a job takes too long; retrying");
-                }
-                false => {
-                    tracing::error!(worker, job, task, attempt, %error, "the database rejected the release of a job; retrying");
-                }
+            if is_slow {
+                tracing::warn!(worker, job, task, attempt, %error, "the release of a job takes too long; retrying");
+            } else if error.is_refusal() {
+                tracing::error!(worker, job, task, attempt, %error, "the database rejected the release of a job; retrying");
+            } else {
+                tracing::error!(worker, job, task, attempt, %error, "could not release a job; retrying");
             }
         }
         self.grouping = Grouping::Apart;
