@@ -61,6 +61,15 @@ impl Failure {
         self.hint = Some(hint.into());
         self
     }
+
+    /// Adds a hint after the one that there may be.
+    pub(crate) fn with_further_hint(mut self, further: &str) -> Failure {
+        self.hint = Some(match self.hint {
+            Some(hint) => format!("{hint}; {further}"),
+            None => further.to_owned(),
+        });
+        self
+    }
 }
 
 impl From<atta::Error> for Failure {
