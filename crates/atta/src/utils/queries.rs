@@ -225,6 +225,8 @@ pub(super) struct Visibility {
     pub(super) table: String,
     pub(super) role: String,
     pub(super) is_hidden: bool,
+    /// Whether the role owns the table. Row level security is then forced.
+    pub(super) is_owner: bool,
 }
 
 /// The visibility of each table. Empty: there are no tables.
@@ -238,6 +240,7 @@ pub(super) async fn read_visibility(
         table: row.get("name"),
         role: row.get("role"),
         is_hidden: row.get("is_hidden"),
+        is_owner: row.get("is_owner"),
     };
     Ok(rows.iter().map(visibility).collect())
 }
