@@ -152,9 +152,36 @@ impl WorkerUtils {
         let mut client = pool::get(&self.inner.pool, doing).await?;
         self.check_visible(&client, doing).await?;
         let sql = self.inner.schema.fill(template);
-        text_rows::query(&mut client, &sql, &argument.to_string())
-            .await
-            .map_err(|error| self.explain(Error::database(doing, error)))
+        match text_rows::query(&mut client, &sql, &argument.to_string()).await {
+            Ok(rows) => Ok(rows),
+            Err(error) => Err(self.explain_with(&client, Error::database(doing, error)).await),
+        }
+    }
+
+    /// [`WorkerUtils::explain`], with a better hint if the schema for producers was meant, or the one that it adds to.
+    async fn explain_with(&self, client: &deadpool_postgres::Object, error: Error) -> Error {
+        let error = self.explain(error);
+        let is_denied = error.db_code() == Some("42501");
+        if !is_denied && !matches!(error.db_code(), Some("42P01" | "42883" | "3F000")) {
+            return error;
+        }
+        // The hint is only an addition to the error, so an error of this query does not matter.
+        let schemas = queries::read_add_schemas(client, &self.inner.schema).await.unwrap_or_default();
+        let Some(found) = schemas.into_iter().next() else { return error };
+        let queries::AddSchema { add_schema, schema, may_add } = found;
+        if add_schema == self.inner.schema.name() {
+            return error.with_hint(format!(
+                "schema {} only has functions to add jobs; the jobs are in schema {}: use -s {schema}",
+                quote_identifier(&add_schema),
+                quote_identifier(&schema)
+            ));
+        }
+        match (is_denied && may_add, error.hint().map(str::to_owned)) {
+            (true, Some(hint)) => error.with_hint(format!(
+                "this role may add jobs: use atta add -s {add_schema}; to do more, {hint}"
+            )),
+            _ => error,
+        }
     }
 
     /// Fails if row level security hides the tables from this role: otherwise the role would read that there are no

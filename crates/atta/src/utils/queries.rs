@@ -244,3 +244,26 @@ pub(super) async fn read_visibility(
     };
     Ok(rows.iter().map(visibility).collect())
 }
+
+/// A schema for producers.
+pub(super) struct AddSchema {
+    pub(super) add_schema: String,
+    /// The schema that it adds jobs to.
+    pub(super) schema: String,
+    pub(super) may_add: bool,
+}
+
+/// The schemas for producers that add to this schema, or this schema itself if it is one.
+pub(super) async fn read_add_schemas(
+    client: &Object,
+    schema: &Schema,
+) -> Result<Vec<AddSchema>, DatabaseError> {
+    let sql = schema.fill(include_str!("../../sql/queries/read_add_schemas.sql"));
+    let rows = client.query_typed(&sql, &[]).await?;
+    let add_schema = |row: &tokio_postgres::Row| AddSchema {
+        add_schema: row.get("add_schema"),
+        schema: row.get("schema"),
+        may_add: row.get("may_add"),
+    };
+    Ok(rows.iter().map(add_schema).collect())
+}

@@ -178,7 +178,7 @@ impl Bulk {
 
     async fn add(&mut self, batch: Batch) -> Result<(), Failure> {
         let (first, last) = batch.lines;
-        self.warn_of_unknown(&batch.jobs).await;
+        let denied = self.warn_of_unknown(&batch.jobs).await;
         let count = add(&self.utils, batch.way, batch.jobs).await.map_err(|error| {
             let may_be_added = error.may_have_happened();
             let lines = match (first == last, may_be_added) {
@@ -189,7 +189,7 @@ impl Bulk {
                     format!("lines {first} to {last} may have been added, all or none: the reply was lost")
                 }
             };
-            let failure = Failure::from(error).and(&lines);
+            let failure = Failure::from(error).with_hint_if_denied(denied).and(&lines);
             match may_be_added {
                 true => failure.and(&self.so_far()).with_hint(format!(
                     "check with atta jobs --newest whether they are there, then continue with --from-line {first} or \
@@ -205,12 +205,10 @@ impl Bulk {
         Ok(())
     }
 
-    async fn warn_of_unknown(&mut self, batch: &[Pending]) {
+    async fn warn_of_unknown(&mut self, batch: &[Pending]) -> Option<String> {
         let tasks = batch.iter().map(|job| job.identifier.as_str());
         let new: Vec<&str> = tasks.filter(|task| self.known.insert((*task).to_owned())).collect();
-        if !new.is_empty() {
-            warn_of_unknown(&self.utils, &new).await;
-        }
+        if new.is_empty() { None } else { warn_of_unknown(&self.utils, &new).await }
     }
 
     /// The jobs of the lines from `next_line` on were not added. A repetition must not add the others twice.
