@@ -96,6 +96,11 @@ async fn errors_have_a_hint() {
         (format!("{}?sslmode=require", db.url()), "server does not support TLS\nhint: sslmode is require"),
         (db.url() + "_gone", "does not exist (SQLSTATE 3D000)\nhint: create it: createdb "),
         (
+            db.url().replace("postgres@", "nobody_at_all@"),
+            "does not exist (SQLSTATE 28000)\nhint: check that role nobody_at_all exists and may log in; to use another \
+             role: -c postgres://USER@HOST/DATABASE, or PGUSER\n",
+        ),
+        (
             db.url().replace("postgres@", "postgres:hun/ter2@"),
             "error: invalid connection string: there is an @",
         ),
