@@ -114,3 +114,13 @@ async fn errors_have_a_hint() {
         assert!(run.err.contains(says) && !run.err.contains("ter2"), "{text}: {}", run.err);
     }
 }
+
+#[tokio::test]
+async fn an_empty_variable_for_the_schema_counts_as_unset() {
+    let db = Database::empty().await;
+    let run = migrate(&["-c", &db.url()], &[("GRAPHILE_WORKER_SCHEMA", "")]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
+    assert!(run.out.contains("graphile_worker"), "{}", run.out);
+    let given = migrate(&["-c", &db.url(), "-s", ""], &[]);
+    assert!(given.code == 2 && given.err.contains("invalid schema name"), "{}", given.err);
+}
