@@ -4,7 +4,7 @@
 //! these options before the final parse, so that no command has to look them up.
 
 use clap::builder::Resettable;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as _, CommandFactory, FromArgMatches};
 
@@ -46,7 +46,8 @@ pub(crate) fn read() -> Result<Said, Failure> {
 
 /// Ends the process as clap does, but hides passwords. clap's message repeats arguments; one of them may be a
 /// connection string in the wrong place, and such messages often end up in a log.
-fn leave(error: clap::Error) -> ! {
+fn leave(mut error: clap::Error) -> ! {
+    suggest(&mut error);
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let values =
@@ -60,6 +61,25 @@ fn leave(error: clap::Error) -> ! {
         .fold(error.render().to_string(), |text, secret| text.replace(secret, &without_secrets(secret)));
     note(text.trim_end());
     std::process::exit(error.exit_code());
+}
+
+/// Names that other tools use for our commands.
+const OTHER_NAMES: [(&str, &str); 6] = [
+    ("cancel", "remove"),
+    ("delete", "remove"),
+    ("rm", "remove"),
+    ("list", "jobs"),
+    ("ls", "jobs"),
+    ("start", "run"),
+];
+
+/// clap suggests the command whose name is most alike: `complete` for `delete`.
+fn suggest(error: &mut clap::Error) {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    if let Some((_, ours)) = OTHER_NAMES.iter().find(|(other, _)| other == given) {
+        let suggested = ContextValue::Strings(vec![(*ours).to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, suggested);
+    }
 }
 
 /// The command line. An empty variable counts as unset.
