@@ -28,12 +28,14 @@ pub(crate) struct Failure {
     message: String,
     hint: Option<String>,
     code: u8,
+    /// Whether the database reported that the role lacks a privilege.
+    is_denied: bool,
 }
 
 impl Failure {
     /// An error.
     pub(crate) fn new(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), hint: None, code: Exit::ERROR }
+        Failure { message: message.into(), hint: None, code: Exit::ERROR, is_denied: false }
     }
 
     /// No error, but the queried condition is false or the target was not found.
@@ -61,12 +63,30 @@ impl Failure {
         self.hint = Some(hint.into());
         self
     }
+
+    /// Replaces the hint if the role lacks a privilege.
+    pub(crate) fn with_hint_if_denied(self, hint: Option<String>) -> Failure {
+        match hint {
+            Some(hint) if self.is_denied => self.with_hint(hint),
+            _ => self,
+        }
+    }
+
+    /// Adds a hint after the one that there may be.
+    pub(crate) fn with_further_hint(mut self, further: &str) -> Failure {
+        self.hint = Some(match self.hint {
+            Some(hint) => format!("{hint}; {further}"),
+            None => further.to_owned(),
+        });
+        self
+    }
 }
 
 impl From<atta::Error> for Failure {
     fn from(error: atta::Error) -> Failure {
         let hint = error.hint().map(str::to_owned);
-        Failure { hint, ..Failure::new(error.message()) }
+        let is_denied = error.db_code() == Some("42501");
+        Failure { hint, is_denied, ..Failure::new(error.message()) }
     }
 }
 

@@ -152,9 +152,36 @@ impl WorkerUtils {
         let mut client = pool::get(&self.inner.pool, doing).await?;
         self.check_visible(&client, doing).await?;
         let sql = self.inner.schema.fill(template);
-        text_rows::query(&mut client, &sql, &argument.to_string())
-            .await
-            .map_err(|error| self.explain(Error::database(doing, error)))
+        match text_rows::query(&mut client, &sql, &argument.to_string()).await {
+            Ok(rows) => Ok(rows),
+            Err(error) => Err(self.explain_with(&client, Error::database(doing, error)).await),
+        }
+    }
+
+    /// [`WorkerUtils::explain`], with a better hint if the schema for producers was meant, or the one that it adds to.
+    async fn explain_with(&self, client: &deadpool_postgres::Object, error: Error) -> Error {
+        let error = self.explain(error);
+        let is_denied = error.db_code() == Some("42501");
+        if !is_denied && !matches!(error.db_code(), Some("42P01" | "42883" | "3F000")) {
+            return error;
+        }
+        // The hint is only an addition to the error, so an error of this query does not matter.
+        let schemas = queries::read_add_schemas(client, &self.inner.schema).await.unwrap_or_default();
+        let Some(found) = schemas.into_iter().next() else { return error };
+        let queries::AddSchema { add_schema, schema, may_add } = found;
+        if add_schema == self.inner.schema.name() {
+            return error.with_hint(format!(
+                "schema {} only has functions to add jobs; the jobs are in schema {}: use -s {schema}",
+                quote_identifier(&add_schema),
+                quote_identifier(&schema)
+            ));
+        }
+        match (is_denied && may_add, error.hint().map(str::to_owned)) {
+            (true, Some(hint)) => error.with_hint(format!(
+                "this role may add jobs: use atta add -s {add_schema}; to do more, {hint}"
+            )),
+            _ => error,
+        }
     }
 
     /// Fails if row level security hides the tables from this role: otherwise the role would read that there are no
@@ -171,16 +198,37 @@ impl WorkerUtils {
             }
             return Ok(());
         };
-        let queries::Visibility { table, role, .. } = hidden;
-        Err(Error::config(format!(
-            "{doing}: row level security hides all rows of table {}.{table} from role {}",
-            self.inner.schema.quoted(),
-            quote_identifier(role)
-        ))
-        .with_hint(
+        let schema = self.inner.schema.quoted();
+        let error = Error::config(format!(
+            "{doing}: row level security hides all rows of table {schema}.{} from role {}",
+            hidden.table,
+            quote_identifier(&hidden.role)
+        ));
+        let forced = tables.iter().filter(|table| table.is_hidden && table.is_owner);
+        let forced: Vec<String> = forced.map(|table| self.no_force(&table.table)).collect();
+        if !forced.is_empty() {
+            return Err(error.with_hint(format!("run: {}", forced.join("; "))));
+        }
+        Err(error.with_hint(
             "connect as the role that owns the tables, or grant the reader role to it; the SQL for these roles: \
              atta migrate --print-roles",
         ))
+    }
+
+    /// [`WorkerUtils::check_visible`] for a worker, which would otherwise wait for jobs that it can't see.
+    pub(crate) async fn check_jobs_visible(&self) -> Result<()> {
+        let doing = "starting the worker";
+        let client = pool::get(&self.inner.pool, doing).await?;
+        self.check_visible(&client, doing).await
+    }
+
+    /// The statement that exempts the owner of the table from row level security again.
+    fn no_force(&self, table: &str) -> String {
+        format!(
+            "alter table {}.{} no force row level security",
+            self.inner.schema.quoted(),
+            quote_identifier(table)
+        )
     }
 
     async fn ask_jobs(&self, doing: &str, template: &str, argument: &serde_json::Value) -> Result<Vec<Job>> {
@@ -214,6 +262,14 @@ impl WorkerUtils {
             }
             Some("42501") => {
                 let schema = self.inner.schema.quoted();
+                if let Some(table) = table_of_policy(&error) {
+                    let hint = format!(
+                        "if this role owns the tables, run: {}; otherwise connect as the role that owns them, or as a \
+                         member of it; the SQL for roles that may do less: atta migrate --print-roles",
+                        self.no_force(&table)
+                    );
+                    return error.into_config().with_hint(hint);
+                }
                 error.into_config().with_hint(format!(
                     "connect as the role that owns the tables of schema {schema}, or as a member of it; the SQL for \
                      roles that may do less: atta migrate --print-roles"
@@ -244,6 +300,14 @@ impl TryFrom<&String> for WorkerUtils {
     fn try_from(database_url: &String) -> Result<WorkerUtils> {
         WorkerUtils::connect(database_url)
     }
+}
+
+/// The table whose row level security refused a new row.
+fn table_of_policy(error: &Error) -> Option<String> {
+    let error = error.driver_error()?.downcast_ref::<tokio_postgres::Error>()?.as_db_error()?;
+    // The server translates the message, but not the name of its function.
+    let is_refused = error.routine() == Some("ExecWithCheckOptions");
+    is_refused.then(|| error.message().split('"').nth(1).unwrap_or("_private_jobs").to_owned())
 }
 
 /// As [`WorkerUtils::connect`].

@@ -3,7 +3,8 @@
 //! The connection and the schema are options of every command. Their values in the settings file become the defaults of
 //! these options before the final parse, so that no command has to look them up.
 
-use clap::error::ErrorKind;
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as _, CommandFactory, FromArgMatches};
 
@@ -20,7 +21,7 @@ pub(crate) struct Said {
 
 /// Reads the command line. Ends the process for `--help`, `--version` and bad usage, as clap does.
 pub(crate) fn read() -> Result<Said, Failure> {
-    let matches = Args::command().try_get_matches().unwrap_or_else(|error| leave(&error));
+    let matches = command().try_get_matches().unwrap_or_else(|error| leave(error));
     refuse_stray_options(&matches);
     let config = matches.get_one::<std::path::PathBuf>("config");
     let file = File::read(config.map(std::path::PathBuf::as_path))?;
@@ -35,17 +36,18 @@ pub(crate) fn read() -> Result<Said, Failure> {
         // There are no defaults to add.
         Fallback { connection: None, schema: None, .. } => matches,
         fallback => {
-            let command = with_defaults(Args::command(), &fallback);
-            command.try_get_matches().unwrap_or_else(|error| leave(&error))
+            let command = with_defaults(command(), &fallback);
+            command.try_get_matches().unwrap_or_else(|error| leave(error))
         }
     };
-    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| leave(&error));
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| leave(error));
     Ok(Said { args, file, sources })
 }
 
 /// Ends the process as clap does, but hides passwords. clap's message repeats arguments; one of them may be a
 /// connection string in the wrong place, and such messages often end up in a log.
-fn leave(error: &clap::Error) -> ! {
+fn leave(mut error: clap::Error) -> ! {
+    suggest(&mut error);
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let values =
@@ -59,6 +61,38 @@ fn leave(error: &clap::Error) -> ! {
         .fold(error.render().to_string(), |text, secret| text.replace(secret, &without_secrets(secret)));
     note(text.trim_end());
     std::process::exit(error.exit_code());
+}
+
+/// Names that other tools use for our commands.
+const OTHER_NAMES: [(&str, &str); 6] = [
+    ("cancel", "remove"),
+    ("delete", "remove"),
+    ("rm", "remove"),
+    ("list", "jobs"),
+    ("ls", "jobs"),
+    ("start", "run"),
+];
+
+/// clap suggests the command whose name is most alike: `complete` for `delete`.
+fn suggest(error: &mut clap::Error) {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    if let Some((_, ours)) = OTHER_NAMES.iter().find(|(other, _)| other == given) {
+        let suggested = ContextValue::Strings(vec![(*ours).to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, suggested);
+    }
+}
+
+/// The command line. An empty variable counts as unset.
+fn command() -> clap::Command {
+    let is_empty = std::env::var_os("GRAPHILE_WORKER_SCHEMA").is_some_and(|value| value.is_empty());
+    if is_empty { without_schema_variable(Args::command()) } else { Args::command() }
+}
+
+fn without_schema_variable(mut command: clap::Command) -> clap::Command {
+    if command.get_arguments().any(|arg| arg.get_id() == "schema") {
+        command = command.mut_arg("schema", |arg| arg.env(Resettable::Reset));
+    }
+    command.mut_subcommands(without_schema_variable)
 }
 
 fn with_defaults(mut command: clap::Command, fallback: &Fallback) -> clap::Command {

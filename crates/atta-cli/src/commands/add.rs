@@ -100,19 +100,21 @@ pub(crate) async fn run(args: Add, connection: &Connection) -> Result<(), Failur
     // From here on: while a payload is read from a terminal, a signal ends the process by itself.
     let mut interrupts = Interrupts::watch()?;
     let prepare = async {
-        warn_of_unknown(&utils, &[&task]).await;
-        match args.run_at {
-            Some(when) => when.on(&utils).await.map(Some),
-            None => Ok(None),
-        }
+        let denied = warn_of_unknown(&utils, &[&task]).await;
+        let run_at = match args.run_at {
+            Some(when) => Some(when.on(&utils).await?),
+            None => None,
+        };
+        Ok::<_, Failure>((denied, run_at))
     };
-    let run_at = tokio::select! {
+    let (denied, run_at) = tokio::select! {
         biased;
         name = interrupts.requested() => return Err(Failure::interrupted(name, "no job was added")),
-        run_at = prepare => run_at?,
+        prepared = prepare => prepared?,
     };
     let job = single::NewJob { task, payload, spec: spec(&args, run_at) };
-    let job = single::add(&utils, &settings, job, &mut interrupts).await?;
+    let added = single::add(&utils, &settings, job, &mut interrupts).await;
+    let job = added.map_err(|failure| failure.with_hint_if_denied(denied))?;
     let added = || format!("job {} was added", job.id());
     if args.json {
         print_json(&JobJson::of(&job, None)?)?;
@@ -155,16 +157,21 @@ fn summary(job: &Job, now: DateTime<Utc>) -> String {
     format!("{done} job {} ({}{due})\n", job.id(), clean(job.task_identifier()))
 }
 
-/// An unknown task is not an error, since its worker may be started later; but it may be misspelt.
-async fn warn_of_unknown(utils: &WorkerUtils, identifiers: &[&str]) {
-    // If this query fails, the add fails for the same reason, with a better message.
-    let Ok(unknown) = utils.unknown_tasks(identifiers).await else { return };
+/// An unknown task is not an error, since its worker may be started later; but it may be misspelt. If the role may not
+/// read the tasks, returns the hint, for the case that it may not add either.
+async fn warn_of_unknown(utils: &WorkerUtils, identifiers: &[&str]) -> Option<String> {
+    let unknown = match utils.unknown_tasks(identifiers).await {
+        Ok(unknown) => unknown,
+        // If this query fails, the add fails for the same reason, with a better message.
+        Err(error) => return error.hint().filter(|_| error.db_code() == Some("42501")).map(str::to_owned),
+    };
     for task in &unknown {
         warn(&format!("task {task:?} is unknown: it has never had a job, and no running worker has it"));
     }
     if !unknown.is_empty() {
         hint("check the spelling; the job waits until a worker that has this task is started");
     }
+    None
 }
 
 /// The text of the payload is kept as it was given.

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use clap::{Args as ClapArgs, ValueEnum};
 
 use crate::output::Failure;
-use crate::output::time::{When, parse_ago, parse_past, parse_span_ago};
+use crate::output::time::{When, parse_ago, parse_span_ago};
 
 #[derive(Debug, Default, ClapArgs)]
 #[command(next_help_heading = "Which jobs")]
@@ -31,8 +31,8 @@ pub(crate) struct Filter {
     pub(crate) worker: Option<String>,
 
     /// Only jobs that are older than this (30s, 5m, 2h, 1d, 1w), or were added before this time (RFC 3339)
-    #[arg(long, value_name = "AGE", value_parser = parse_past)]
-    pub(crate) older_than: Option<DateTime<Utc>>,
+    #[arg(long, value_name = "AGE", value_parser = parse_ago)]
+    pub(crate) older_than: Option<When>,
 
     /// Only jobs whose last attempt failed within this time (30s, 5m, 2h, 1d, 1w), or since this time (RFC 3339)
     ///
@@ -114,7 +114,7 @@ impl Filter {
             queue_name: self.queue.clone(),
             key: self.key.clone(),
             error_contains: self.error.clone(),
-            created_before: self.older_than,
+            created_before: on(self.older_than, utils).await?,
             failed_since: on(self.failed_since, utils).await?,
             locked_before: on(self.running_for, utils).await?,
             locked_by: self.worker.clone(),

@@ -168,12 +168,12 @@ async fn an_invalid_line_in_a_file_adds_nothing_and_in_a_stream_reports_the_numb
     let run = place.atta_with_input(&["add", "--bulk", "-"], refused);
     assert_eq!(run.code, 2);
     assert!(
-        run.err.contains("GWBMA")
-            && run.err.contains("none of lines 1 to 2 was added\nbefore that, no job was added"),
+        run.err.contains("error: standard input, line 2: invalid job: invalid max_attempts: 0\nbefore that, 1 job was added\n"),
         "{}",
         run.err
     );
-    assert_eq!(place.ids().await, "1");
+    assert!(run.err.contains("atta add --bulk - --from-line 2"), "{}", run.err);
+    assert_eq!(place.ids().await, "1 2");
 
     let nameless = place.atta_with_input(&["add", "--bulk", "-"], "{}\n");
     assert!(
@@ -181,6 +181,73 @@ async fn an_invalid_line_in_a_file_adds_nothing_and_in_a_stream_reports_the_numb
         "{}",
         nameless.err
     );
+}
+
+/// The mistake is in the third batch: it must be found before the first one is added.
+#[tokio::test]
+async fn a_line_that_the_database_would_refuse_is_found_before_any_job_is_added() {
+    let place = Place::new().await;
+    let long =
+        |field: &str, length: usize| format!("\"identifier\":\"a\",\"{field}\":\"{}\"", "é".repeat(length));
+    for (mistake, said) in [
+        ("\"identifier\":\"a\",\"maxAttempts\":0".to_owned(), "invalid max_attempts: 0\n"),
+        (format!("\"identifier\":\"{}\"", "é".repeat(129)), "identifier is too long: 129 characters (\"é"),
+        (long("queueName", 129), "queue_name is too long: 129 characters (\"é"),
+        (long("jobKey", 513), "job_key is too long: 513 characters (\"é"),
+        ("\"identifier\":\"a\",\"jobKey\":\"\"".to_owned(), "job_key is empty\n"),
+        ("\"identifier\":\"a\\u0000\"".to_owned(), "identifier contains a NUL character"),
+        ("\"identifier\":\"a\",\"runAt\":\"0000-01-01T00:00:00Z\"".to_owned(), "invalid run_at: 0000-"),
+        (format!("\"identifier\":\"a\",\"flags\":[\"{}\"]", "x".repeat(70_000)), "the flags are too long"),
+    ] {
+        let file = TextFile::new("limits.jsonl", &(many_lines(11_002) + "{" + &mistake + "}\n"));
+        let run = place.atta(&["add", "--bulk", file.path()]);
+        assert_eq!(run.code, 2, "{said}");
+        let start = format!("error: {}, line 11003: invalid job: {said}", file.path());
+        assert!(run.err.starts_with(&start) && run.err.contains("\nhint: "), "{said}: {}", run.err);
+        assert_eq!(place.value(COUNT).await, "0", "{said}");
+    }
+    let longest = format!(
+        "{{\"identifier\":\"{0}\",\"queueName\":\"{0}\",\"jobKey\":\"{1}\",\"maxAttempts\":32767}}\n",
+        "é".repeat(128),
+        "é".repeat(512)
+    );
+    let run = place.atta_with_input(&["add", "--bulk", "-"], &longest);
+    assert_eq!(run.code, 0, "{}", run.err);
+}
+
+#[tokio::test]
+async fn a_later_line_with_the_same_key_changes_the_job_of_the_earlier_one() {
+    let place = Place::new().await;
+    let lines = "{\"identifier\":\"a\",\"jobKey\":\"k\"}\n{\"identifier\":\"b\"}\n{\"identifier\":\"c\",\"jobKey\":\"k\"}\n";
+    let file = TextFile::new("keys.jsonl", &(many_lines(5_500) + lines));
+    let run = place.atta(&["add", "--bulk", file.path()]);
+    assert_eq!((run.code, run.out.as_str()), (0, "added 5503 jobs\n"), "{}", run.err);
+    let stored =
+        "select string_agg(task_identifier, ' ' order by task_identifier) || max(revision) from graphile_worker.jobs
+        where task_identifier <> 'many'";
+    assert_eq!(place.value(stored).await, "b c1");
+}
+
+#[tokio::test]
+async fn a_batch_that_the_database_refuses_names_the_line_to_continue_from() {
+    let place = Place::new().await;
+    let refuse = "create function refuse() returns trigger language plpgsql as $$ begin raise 'no seventh thousand'; end $$;
+        create trigger refuse before insert on graphile_worker._private_jobs for each row
+        when (new.payload->>'n' = '6000') execute function refuse()";
+    place.client.batch_execute(refuse).await.expect("a trigger is made");
+    let file = TextFile::new("refused.jsonl", &many_lines(7_000));
+    let run = place.atta(&["add", "--bulk", file.path()]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(
+        run.err.contains("none of lines 5001 to 7000 was added\nbefore that, 5000 jobs were added\n"),
+        "{}",
+        run.err
+    );
+    let again = format!(
+        "hint: to continue after the last job that was added, run: atta add --bulk {} --from-line 5001\n",
+        file.path()
+    );
+    assert!(run.err.ends_with(&again), "{}", run.err);
 }
 
 #[tokio::test]

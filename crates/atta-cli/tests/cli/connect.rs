@@ -96,6 +96,11 @@ async fn errors_have_a_hint() {
         (format!("{}?sslmode=require", db.url()), "server does not support TLS\nhint: sslmode is require"),
         (db.url() + "_gone", "does not exist (SQLSTATE 3D000)\nhint: create it: createdb "),
         (
+            db.url().replace("postgres@", "nobody_at_all@"),
+            "does not exist (SQLSTATE 28000)\nhint: check that role nobody_at_all exists and may log in; to use another \
+             role: -c postgres://USER@HOST/DATABASE, or PGUSER\n",
+        ),
+        (
             db.url().replace("postgres@", "postgres:hun/ter2@"),
             "error: invalid connection string: there is an @",
         ),
@@ -108,4 +113,14 @@ async fn errors_have_a_hint() {
         assert_eq!(run.code, 2, "{text}");
         assert!(run.err.contains(says) && !run.err.contains("ter2"), "{text}: {}", run.err);
     }
+}
+
+#[tokio::test]
+async fn an_empty_variable_for_the_schema_counts_as_unset() {
+    let db = Database::empty().await;
+    let run = migrate(&["-c", &db.url()], &[("GRAPHILE_WORKER_SCHEMA", "")]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
+    assert!(run.out.contains("graphile_worker"), "{}", run.out);
+    let given = migrate(&["-c", &db.url(), "-s", ""], &[]);
+    assert!(given.code == 2 && given.err.contains("invalid schema name"), "{}", given.err);
 }

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
+use testkit::SetClock;
 
 use crate::command;
 use crate::support::Place;
@@ -64,6 +65,28 @@ async fn each_filter_selects_the_matching_jobs() {
         let all = [vec!["jobs", "--json"], words.clone()].concat();
         assert_eq!(ids(&place.json(&all)), found, "{words:?}");
     }
+}
+
+/// This machine's clock is a day ahead.
+#[tokio::test]
+async fn an_age_counts_from_the_time_of_the_database() {
+    let place = Place::with_jobs().await;
+    let clock = SetClock::new(std::env::temp_dir().join(format!("{}-clock", place.db.name())));
+    clock.set(86_400);
+    let url = place.db.url();
+    let old =
+        "update graphile_worker._private_jobs set created_at = now() - interval '13 hours' where id = 2";
+    place.client.batch_execute(old).await.expect("a job is made older");
+    for words in
+        [&["jobs", "--older-than", "12h", "--count"][..], &["remove", "--older-than", "12h", "--yes"]]
+    {
+        let mut command = command(&[words, &["-c", &url]].concat());
+        clock.give_to(&mut command);
+        let output = command.output().expect("atta runs");
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && out.contains('1'), "{words:?}: {out}");
+    }
+    assert_eq!(place.ids().await, "1 3 4 5 6");
 }
 
 #[tokio::test]

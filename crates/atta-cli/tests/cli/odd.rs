@@ -131,3 +131,26 @@ async fn text_that_is_not_valid_utf8_hides_no_other_row() {
 async fn text_without_an_equivalent_in_utf8_hides_no_other_row() {
     bad_text_is_replaced("WIN1252").await;
 }
+
+#[tokio::test]
+async fn a_character_that_the_database_lacks_matches_nothing_and_is_replaced_in_a_reason() {
+    let place = Place::encoded("LATIN1").await;
+    place.client.batch_execute("select graphile_worker.add_job('t')").await.expect("a job is added");
+    for words in [
+        &["jobs", "--count", "--task", "€"][..],
+        &["jobs", "--count", "--queue", "€"],
+        &["jobs", "--count", "--error", "€"],
+    ] {
+        let run = place.atta(words);
+        assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (0, "0\n", ""), "{words:?}");
+    }
+    for words in [&["jobs", "--key", "€", "--json"][..], &["jobs", "--task", "€", "--json"]] {
+        assert_eq!(place.json(words), serde_json::json!([]), "{words:?}");
+    }
+    let run = place.atta(&["remove", "--task", "€", "--yes"]);
+    assert!(!run.err.contains("22P05"), "{}", run.err);
+    let run = place.atta(&["fail", "1", "--reason", "kaputt €", "--yes"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let stored = place.value("select last_error from graphile_worker._private_jobs").await;
+    assert_eq!(stored, "kaputt ?");
+}

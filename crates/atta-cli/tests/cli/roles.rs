@@ -119,6 +119,31 @@ async fn a_producer_adds_by_the_command_line() {
     }
 }
 
+#[tokio::test]
+async fn a_schema_that_does_not_have_what_a_command_needs_is_told_from_one_that_is_not_installed() {
+    let roles = Roles::new().await;
+    let add_schema = format!("{}_add", roles.place.db.name());
+    for words in [&["jobs"][..], &["stats"], &["remove", "--key", "ready-key", "--yes"]] {
+        let run = roles.place.atta(&[words, &["-s", &add_schema]].concat());
+        assert_eq!(run.code, 2, "{words:?}: {}", run.out);
+        let hint = format!(
+            "hint: schema {add_schema:?} only has functions to add jobs; the jobs are in schema \"graphile_worker\": use -s \
+             graphile_worker\n"
+        );
+        assert!(run.err.ends_with(&hint), "{words:?}: {}", run.err);
+    }
+    let file = crate::support::TextFile::new("hinted.jsonl", &"{\"identifier\": \"many\"}\n".repeat(120));
+    for words in [&["add", "email"][..], &["add", "--bulk", file.path()], &["jobs"]] {
+        let run = roles.atta("producer", words);
+        assert_eq!(run.code, 2, "{words:?}: {}", run.out);
+        let hint = format!("this role may add jobs: use atta add -s {add_schema}");
+        assert!(run.err.contains(&hint), "{words:?}: {}", run.err);
+    }
+    // Without such a schema, the hint is the usual one.
+    let none = roles.place.atta(&["jobs", "-s", "elsewhere"]);
+    assert!(none.err.contains("schema \"elsewhere\" is not installed; run: atta migrate"), "{}", none.err);
+}
+
 #[test]
 fn the_names_of_roles_can_be_chosen_and_are_checked() {
     let usual = atta(&["migrate", "--print-roles"]);

@@ -167,3 +167,14 @@ async fn a_worker_that_waits_for_its_database_can_be_stopped() {
     worker.process.signal(Signal::Terminate);
     assert_eq!(worker.code().await, Some(0), "{}", worker.log());
 }
+
+#[tokio::test]
+async fn a_time_limit_for_a_task_that_does_not_exist_causes_a_warning() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    folder.write("atta.toml", "[time_limits]\nhello = '3s'\nhelo = '3s'\n");
+    let once = folder.atta(&["--once", "-c", &db.url()]);
+    assert_eq!(once.code, 0, "{}", once.err);
+    let warnings: Vec<&str> = once.err.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 1, "{}", once.err);
+    assert!(warnings[0].contains("time_limits") && warnings[0].contains("helo"), "{}", once.err);
+}

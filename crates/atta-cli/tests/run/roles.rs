@@ -65,9 +65,49 @@ async fn a_run_that_row_level_security_hides_all_jobs_from_is_an_error() {
     );
     db.client().await.batch_execute(&make).await.unwrap();
     let url = db.url().replace("postgres@", &format!("{login}@"));
-    let run = folder.atta(&["run", "--once", "-c", &url]);
-    assert_eq!(run.code, 2, "{}", run.err);
+    for words in [&["run", "--once", "-c", &url][..], &["run", "-c", &url]] {
+        let run = folder.atta(words);
+        assert_eq!(run.code, 2, "{}", run.err);
+        assert!(
+            run.err.contains("row level security hides") && run.err.contains("--print-roles"),
+            "{}",
+            run.err
+        );
+    }
     assert_eq!(jobs(&db, "true").await, 1);
+}
+
+/// The owner of the tables is not exempt from row level security if it is forced.
+#[tokio::test]
+async fn forced_row_level_security_is_an_error_for_the_owner_too() {
+    let (db, folder) = (Database::migrated().await, Folder::with_hello());
+    add(&db, "hello", "").await;
+    let owner = format!("{}_owner", db.name());
+    let make = format!(
+        "create role {owner} login; grant all on database {} to {owner};
+         alter schema graphile_worker owner to {owner};
+         do $$ declare name text; begin
+           for name in select oid::regclass from pg_class
+             where relnamespace = 'graphile_worker'::regnamespace and relkind = 'r' loop
+             execute format('alter table %s owner to {owner}', name);
+           end loop;
+         end $$;
+         alter view graphile_worker.jobs owner to {owner};
+         alter table graphile_worker._private_jobs force row level security",
+        db.name()
+    );
+    db.client().await.batch_execute(&make).await.unwrap();
+    let url = db.url().replace("postgres@", &format!("{owner}@"));
+    for words in [&["run", "--once"][..], &["run"], &["stats"], &["add", "hello"], &["jobs"]] {
+        let run = folder.atta(&[words, &["-c", &url]].concat());
+        assert_eq!(run.code, 2, "{words:?}: {}", run.err);
+        let hint = "run: alter table \"graphile_worker\".\"_private_jobs\" no force row level security";
+        assert!(run.err.contains(hint), "{words:?}: {}", run.err);
+    }
+    // Not by the view, which belongs to the role that sees no rows.
+    let count = "select count(*) from graphile_worker._private_jobs";
+    let count: i64 = db.client().await.query_one(count, &[]).await.unwrap().get(0);
+    assert_eq!(count, 1);
 }
 
 /// A worker that can't get the connections that releases need must not claim jobs: they would run, and run again later.

@@ -89,6 +89,8 @@ fn invalid_arguments_are_errors_and_not_ignored() {
         (&["--claims", "firm"], "held, durable"),
         (&["--nonsense"], "unexpected argument"),
         (&["dance"], "unrecognized subcommand"),
+        (&["delete", "7"], "a similar subcommand exists: 'remove'"),
+        (&["list"], "a similar subcommand exists: 'jobs'"),
         (&["dev", "-c", "postgres://somewhere/db"], "uses its own database"),
         (&["show", "seven"], "is not a whole number"),
         (&["complete", "99999999999999999999"], "is out of range"),

@@ -1,6 +1,6 @@
 -- The tables that overviews and lists are read from, and whether row level security hides all of their rows from this
 -- role: the role may read them, row level security applies to it, and no policy lets it see a row. A policy that lets
--- it read only some rows is taken to be intended.
+-- it read only some rows is taken to be intended. It applies to the owner of a table only if it is forced.
 -- No parameters. Locks nothing.
 select
   relation.relname::text as name,
@@ -16,6 +16,7 @@ select
         and policy.polcmd in ('r', '*')
         and (role.id = 0::oid or pg_catalog.pg_has_role(role.id, 'usage'))
     ) as is_hidden,
+  pg_catalog.pg_has_role(relation.relowner, 'usage') as is_owner,
   current_user::text as role
 from pg_catalog.pg_class as relation
 join pg_catalog.pg_namespace as namespace on namespace.oid = relation.relnamespace

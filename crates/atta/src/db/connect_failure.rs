@@ -114,6 +114,13 @@ impl Miss {
         Miss { reason, ..self }
     }
 
+    /// Whether the server let this client in, and refused the role: it does not exist, or it may not log in. The server
+    /// translates its message, but not the name of its function.
+    fn is_about_role(&self) -> bool {
+        let answer = self.source.as_ref().and_then(tokio_postgres::Error::as_db_error);
+        answer.is_some_and(|answer| answer.routine() == Some("InitializeSessionUserId"))
+    }
+
     fn code(&self) -> Option<&SqlState> {
         self.source.as_ref()?.code()
     }
@@ -230,6 +237,10 @@ fn hint(settings: &ConnectionSettings, miss: &Miss) -> String {
             _ => format!("check the password of {user}"),
         },
         (MissKind::Refused, "3D000") => format!("create it: createdb {database}; or name another one"),
+        (MissKind::Refused, "28000") if miss.is_about_role() => format!(
+            "check that role {user} exists and may log in; to use another role: -c postgres://USER@HOST/DATABASE, or \
+             PGUSER"
+        ),
         (MissKind::Refused, _) => format!(
             "may {user} log in to {database} from here? With sslmode={mode} it was tried; the server's pg_hba.conf decides"
         ),

@@ -62,13 +62,23 @@ impl WorkerUtils {
         self.ask_jobs("completing jobs", sql, &json!({ "job_ids": job_ids })).await
     }
 
-    /// Fails jobs permanently by using up their attempts, and returns them. Running jobs are skipped.
+    /// Fails jobs permanently by using up their attempts, and returns them. Running jobs are skipped. If the encoding of
+    /// the database lacks a character of the reason, question marks replace all its characters beyond ASCII.
     ///
     /// Cancel safe: it is done as a whole or not at all.
     pub async fn permanently_fail_jobs(&self, job_ids: &[i64], reason: &str) -> Result<Vec<Job>> {
         let sql = include_str!("../../sql/queries/permanently_fail_jobs.sql");
         let reason = crate::error::without_nul(reason);
-        self.ask_jobs("failing jobs", sql, &json!({ "job_ids": job_ids, "reason": reason })).await
+        let fail = async |reason: &str| {
+            self.ask_jobs("failing jobs", sql, &json!({ "job_ids": job_ids, "reason": reason })).await
+        };
+        match fail(&reason).await {
+            // The encoding of the database lacks a character of the reason.
+            Err(error) if error.db_code() == Some("22P05") => {
+                fail(&reason.replace(|c: char| !c.is_ascii(), "?")).await
+            }
+            failed => failed,
+        }
     }
 
     /// Changes when and how often jobs run, and returns them. Running jobs are skipped.

@@ -11,11 +11,48 @@ use crate::{Error, JobSpec, RescheduleJobOptions, Result};
 /// The same limit as in `add_jobs.sql`.
 const LONGEST_FLAGS: usize = 65_536;
 
+/// The same limits as in `add_jobs.sql`.
+const LONGEST_NAME: usize = 128;
+const LONGEST_KEY: usize = 512;
+
+impl JobSpec {
+    /// Checks the limits of a job of this task, without a connection. Returns an error if the database would refuse the
+    /// job, whatever its payload is. Adding a job checks it in any case; this finds the mistakes of many jobs before the
+    /// first one is added.
+    ///
+    /// ```
+    /// use atta::JobSpec;
+    ///
+    /// let error = JobSpec::builder().max_attempts(0).build().check("send_email").unwrap_err();
+    /// assert_eq!(error.message(), "invalid job: invalid max_attempts: 0");
+    /// ```
+    pub fn check(&self, task_identifier: &str) -> Result<()> {
+        let doing = "invalid job";
+        check_spec(doing, task_identifier, self)?;
+        check_length(doing, "identifier", task_identifier, LONGEST_NAME)?;
+        check_length(doing, "queue_name", self.queue_name.as_deref().unwrap_or_default(), LONGEST_NAME)?;
+        check_length(doing, "job_key", self.job_key.as_deref().unwrap_or_default(), LONGEST_KEY)?;
+        if self.job_key.as_deref() == Some("") {
+            return Err(Error::invalid_input(format!("{doing}: job_key is empty"))
+                .with_hint("a job key has 1 to 512 characters; for a job without a key, leave it out"));
+        }
+        match self.max_attempts {
+            Some(count @ ..=0) => {
+                Err(Error::invalid_input(format!("{doing}: invalid max_attempts: {count}"))
+                    .with_hint("at least 1 attempt is needed, at most 32767 are allowed"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Checks a job's texts and its time. The SQL functions check the rest, and refuse it with their own codes.
 pub(super) fn check_job(job: &RawJobSpec) -> Result<()> {
-    let doing = "adding a job";
-    let spec = &job.spec;
-    check_text(doing, "identifier", &job.identifier)?;
+    check_spec("adding a job", &job.identifier, &job.spec)
+}
+
+fn check_spec(doing: &str, identifier: &str, spec: &JobSpec) -> Result<()> {
+    check_text(doing, "identifier", identifier)?;
     check_optional_text(doing, "queue_name", spec.queue_name.as_deref())?;
     check_optional_text(doing, "job_key", spec.job_key.as_deref())?;
     spec.flags.iter().flatten().try_for_each(|flag| check_text(doing, "flags", flag))?;
@@ -28,6 +65,18 @@ pub(super) fn check_job(job: &RawJobSpec) -> Result<()> {
     }
     check_time(doing, "run_at", spec.run_at)?;
     check_delay(doing, spec)
+}
+
+fn check_length(doing: &str, name: &str, text: &str, longest: usize) -> Result<()> {
+    let length = text.chars().count();
+    if length <= longest {
+        return Ok(());
+    }
+    Err(Error::invalid_input(format!(
+        "{doing}: {name} is too long: {length} characters ({:?}...)",
+        shortened(text)
+    ))
+    .with_hint(format!("at most {longest} characters are allowed")))
 }
 
 fn check_delay(doing: &str, spec: &JobSpec) -> Result<()> {

@@ -225,6 +225,8 @@ pub(super) struct Visibility {
     pub(super) table: String,
     pub(super) role: String,
     pub(super) is_hidden: bool,
+    /// Whether the role owns the table. Row level security is then forced.
+    pub(super) is_owner: bool,
 }
 
 /// The visibility of each table. Empty: there are no tables.
@@ -238,6 +240,30 @@ pub(super) async fn read_visibility(
         table: row.get("name"),
         role: row.get("role"),
         is_hidden: row.get("is_hidden"),
+        is_owner: row.get("is_owner"),
     };
     Ok(rows.iter().map(visibility).collect())
+}
+
+/// A schema for producers.
+pub(super) struct AddSchema {
+    pub(super) add_schema: String,
+    /// The schema that it adds jobs to.
+    pub(super) schema: String,
+    pub(super) may_add: bool,
+}
+
+/// The schemas for producers that add to this schema, or this schema itself if it is one.
+pub(super) async fn read_add_schemas(
+    client: &Object,
+    schema: &Schema,
+) -> Result<Vec<AddSchema>, DatabaseError> {
+    let sql = schema.fill(include_str!("../../sql/queries/read_add_schemas.sql"));
+    let rows = client.query_typed(&sql, &[]).await?;
+    let add_schema = |row: &tokio_postgres::Row| AddSchema {
+        add_schema: row.get("add_schema"),
+        schema: row.get("schema"),
+        may_add: row.get("may_add"),
+    };
+    Ok(rows.iter().map(add_schema).collect())
 }

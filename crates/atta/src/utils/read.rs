@@ -154,13 +154,14 @@ impl WorkerUtils {
     /// Cancel safe: it only reads.
     pub async fn list_jobs_with_states(&self, filter: &JobFilter) -> Result<Vec<(Job, JobState)>> {
         let argument = encode("listing jobs", filter)?;
-        match filter {
+        let listed = match filter {
             JobFilter { key: Some(_), .. } => queries::list_jobs_by_key(self, &argument).await,
             JobFilter { ids: Some(_), .. } => queries::list_jobs_by_ids(self, &argument).await,
             filter if filter.is_about_locks() => queries::list_locked_jobs(self, &argument).await,
             JobFilter { newest_first: true, .. } => queries::list_jobs_newest(self, &argument).await,
             _ => queries::list_jobs(self, &argument).await,
-        }
+        };
+        or_none(listed)
     }
 
     /// Only the ids of the jobs that [`WorkerUtils::list_jobs`] would return, for actions on very many jobs.
@@ -171,10 +172,10 @@ impl WorkerUtils {
             return Ok(self.list_jobs(filter).await?.iter().map(Job::id).collect());
         }
         let argument = encode("listing jobs", filter)?;
-        match filter.newest_first {
+        or_none(match filter.newest_first {
             false => queries::list_job_ids(self, &argument).await,
             true => queries::list_job_ids_newest(self, &argument).await,
-        }
+        })
     }
 
     /// The number of jobs that match the filter, whatever its limit is. Reads the whole table.
@@ -183,7 +184,7 @@ impl WorkerUtils {
     pub async fn count_matching_jobs(&self, filter: &JobFilter) -> Result<u64> {
         let doing = "counting jobs";
         let sql = include_str!("../../sql/queries/count_matching_jobs.sql");
-        Ok(self.ask_as(doing, sql, &encode(doing, filter)?).await?.pop().unwrap_or_default())
+        Ok(or_none(self.ask_as(doing, sql, &encode(doing, filter)?).await)?.pop().unwrap_or_default())
     }
 
     /// How many jobs are in each state. Reads the whole table.
@@ -192,6 +193,15 @@ impl WorkerUtils {
     pub async fn count_jobs(&self) -> Result<JobCounts> {
         let sql = include_str!("../../sql/queries/count_jobs.sql");
         Ok(self.ask_as("counting jobs", sql, &json!({})).await?.pop().unwrap_or_default())
+    }
+}
+
+/// If the encoding of the database lacks a character of the filter, no job matches. Stored text that can't be sent is not
+/// an error.
+fn or_none<T>(listed: Result<Vec<T>>) -> Result<Vec<T>> {
+    match listed {
+        Err(error) if error.db_code() == Some("22P05") => Ok(Vec::new()),
+        listed => listed,
     }
 }
 

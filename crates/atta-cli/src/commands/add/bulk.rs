@@ -1,7 +1,7 @@
 //! `atta add --bulk`: adds one job per line.
 //!
 //! A file is read twice, the first time to find errors: if a line is invalid, nothing is added. A stream is read only
-//! once, and an error reports how many jobs of earlier lines were added. In both cases jobs are added in batches, in
+//! once, and an error reports how many jobs of earlier lines were added, and where to continue. In both cases jobs are added in batches, in
 //! the order of their lines; a batch is added as a whole or not at all.
 //!
 //! A separate thread reads, so that signals are handled while it waits for a stream. After a signal the current batch
@@ -41,8 +41,10 @@ pub(super) async fn run(source: Source<'_>, as_json: bool, connection: &Connecti
         name = interrupts.requested() => return Err(Failure::interrupted(name, "no job was added")),
         prepared = prepare(&source, connection) => prepared?,
     };
+    let task = source.task.map_or(String::new(), |task| format!("{task} "));
     let mut bulk = Bulk {
         utils,
+        again: format!("atta add {task}--bulk {} --from-line", source.file),
         known: HashSet::new(),
         added: 0,
         next_line: source.from_line,
@@ -60,7 +62,7 @@ pub(super) async fn run(source: Source<'_>, as_json: bool, connection: &Connecti
     }
     done.map_err(|end| match end {
         End::Failure(failure) => failure,
-        End::Signal(signal) => bulk.interrupted(signal, &source),
+        End::Signal(signal) => bulk.interrupted(signal),
     })
 }
 
@@ -139,6 +141,8 @@ struct Signal {
 
 struct Bulk {
     utils: WorkerUtils,
+    /// The command that continues, without the number of the line.
+    again: String,
     /// Tasks that were already checked.
     known: HashSet<String>,
     added: usize,
@@ -162,7 +166,7 @@ impl Bulk {
             let batch = match batch {
                 None => return Ok(()),
                 Some(Ok(batch)) => batch,
-                Some(Err(failure)) => return Err(End::Failure(failure.and(&self.so_far()))),
+                Some(Err(failure)) => return Err(End::Failure(self.stopped(failure))),
             };
             let lines = batch.lines;
             match interrupts.finish(self.add(batch)).await {
@@ -174,7 +178,7 @@ impl Bulk {
 
     async fn add(&mut self, batch: Batch) -> Result<(), Failure> {
         let (first, last) = batch.lines;
-        self.warn_of_unknown(&batch.jobs).await;
+        let denied = self.warn_of_unknown(&batch.jobs).await;
         let count = add(&self.utils, batch.way, batch.jobs).await.map_err(|error| {
             let may_be_added = error.may_have_happened();
             let lines = match (first == last, may_be_added) {
@@ -185,14 +189,14 @@ impl Bulk {
                     format!("lines {first} to {last} may have been added, all or none: the reply was lost")
                 }
             };
-            let failure = Failure::from(error).and(&lines).and(&self.so_far());
+            let failure = Failure::from(error).with_hint_if_denied(denied).and(&lines);
             match may_be_added {
-                true => failure.with_hint(format!(
+                true => failure.and(&self.so_far()).with_hint(format!(
                     "check with atta jobs --newest whether they are there, then continue with --from-line {first} or \
                      --from-line {}",
                     last + 1
                 )),
-                false => failure,
+                false => self.stopped(failure),
             }
         })?;
         self.added += count;
@@ -201,11 +205,21 @@ impl Bulk {
         Ok(())
     }
 
-    async fn warn_of_unknown(&mut self, batch: &[Pending]) {
+    async fn warn_of_unknown(&mut self, batch: &[Pending]) -> Option<String> {
         let tasks = batch.iter().map(|job| job.identifier.as_str());
         let new: Vec<&str> = tasks.filter(|task| self.known.insert((*task).to_owned())).collect();
-        if !new.is_empty() {
-            warn_of_unknown(&self.utils, &new).await;
+        if new.is_empty() { None } else { warn_of_unknown(&self.utils, &new).await }
+    }
+
+    /// The jobs of the lines from `next_line` on were not added. A repetition must not add the others twice.
+    fn stopped(&self, failure: Failure) -> Failure {
+        let failure = failure.and(&self.so_far());
+        match self.added {
+            0 => failure,
+            _ => failure.with_further_hint(&format!(
+                "to continue after the last job that was added, run: {} {}",
+                self.again, self.next_line
+            )),
         }
     }
 
@@ -217,7 +231,7 @@ impl Bulk {
         }
     }
 
-    fn interrupted(&self, signal: Signal, source: &Source<'_>) -> Failure {
+    fn interrupted(&self, signal: Signal) -> Failure {
         let (added, next) = (count_of(self.added, "job"), self.next_line);
         let was = if self.added == 1 { "was" } else { "were" };
         let mut failure = Failure::interrupted(
@@ -227,8 +241,7 @@ impl Bulk {
                 _ => format!("{added} {was} added, up to line {}", next - 1),
             },
         );
-        let task = source.task.map_or(String::new(), |task| format!("{task} "));
-        let again = format!("atta add {task}--bulk {} --from-line", source.file);
+        let again = &self.again;
         if let Some((first, last)) = signal.unknown {
             failure = failure.and(&format!(
                 "lines {first} to {last} may have been added, or will be: the command did not wait for the result"

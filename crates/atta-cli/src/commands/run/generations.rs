@@ -188,6 +188,12 @@ impl Generations {
                 self.settings.tasks.display()
             );
         }
+        for task in self.settings.time_limits.keys().filter(|task| !known.contains(task.as_str())) {
+            tracing::warn!(
+                "time_limits has a limit for task {task:?}, which does not exist in {}",
+                self.settings.tasks.display()
+            );
+        }
     }
 
     fn options(&self) -> WorkerOptions {

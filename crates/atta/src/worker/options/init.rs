@@ -80,7 +80,11 @@ impl WorkerOptions {
             }
         };
         // In parallel: neither needs the result of the other, and both mostly wait for the server.
-        let ask = || async { tokio::try_join!(utils.migrate_with(self.breaking), probe()) };
+        let migrate = || async {
+            utils.migrate_with(self.breaking).await?;
+            utils.check_jobs_visible().await
+        };
+        let ask = || async { tokio::try_join!(migrate(), probe()) };
         let (_, link) = patience.ask(ask).await?;
         let is_direct = link == link::Link::Direct;
         if !is_direct {

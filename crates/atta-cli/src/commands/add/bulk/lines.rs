@@ -1,5 +1,6 @@
 //! The lines of a bulk file, and their division into batches.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
@@ -72,13 +73,23 @@ pub(super) struct Batch {
     pub(super) jobs: Vec<Pending>,
     pub(super) way: Way,
     bytes: usize,
+    /// The keys of its jobs.
+    keys: HashSet<String>,
     /// The line numbers of its first and last job.
     pub(super) lines: (usize, usize),
 }
 
 impl Batch {
     fn new(line: usize, (job, bytes, way): (Pending, usize, Way)) -> Batch {
-        Batch { jobs: vec![job], way, bytes, lines: (line, line) }
+        let keys = job.spec.job_key.iter().cloned().collect();
+        Batch { jobs: vec![job], way, bytes, keys, lines: (line, line) }
+    }
+
+    /// Whether the job can be added together with the others. One call can't add two jobs with the same key: the later one
+    /// changes the earlier one, which must exist by then.
+    fn fits(&self, (job, _, way): &(Pending, usize, Way)) -> bool {
+        let has_key = |key| self.keys.contains(key);
+        self.way == *way && !job.spec.job_key.as_ref().is_some_and(has_key)
     }
 
     fn is_full(&self) -> bool {
@@ -86,6 +97,7 @@ impl Batch {
     }
 
     fn push(&mut self, line: usize, (job, bytes, _): (Pending, usize, Way)) {
+        self.keys.extend(job.spec.job_key.clone());
         self.jobs.push(job);
         self.bytes += bytes;
         self.lines.1 = line;
@@ -100,7 +112,7 @@ pub(super) fn read_batches(mut lines: Lines, send: impl Fn(Result<Batch, Failure
         let line = lines.number;
         let is_sent = match next {
             Ok(Some(job)) => match &mut batch {
-                Some(batch) if batch.way == job.2 => {
+                Some(batch) if batch.fits(&job) => {
                     batch.push(line, job);
                     true
                 }
@@ -225,6 +237,10 @@ impl Lines {
             flags: line.flags,
             ..JobSpec::default()
         };
+        spec.check(&identifier).map_err(|error| {
+            let message = format!("{}, line {}: {}", self.name, self.number, error.message());
+            Failure::new(message).with_hint(error.hint().unwrap_or_default())
+        })?;
         let payload = line.payload.unwrap_or_else(empty_payload);
         Ok((Pending { identifier, payload, spec }, text.len(), way))
     }
