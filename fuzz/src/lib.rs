@@ -118,6 +118,8 @@ pub fn notice(bytes: &[u8]) {
         notice::Announced::Here(count) | notice::Announced::Somewhere(count) => {
             assert!((1..=1_000_000).contains(&count));
         }
+        // The text may contain it with escapes.
+        notice::Announced::Job(job) => assert!(job.task_identifier.len() <= text.len()),
         notice::Announced::Nothing => {}
     }
     assert!(!notice::may_break_us(text) || text.contains("true"));
