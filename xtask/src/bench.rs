@@ -353,6 +353,12 @@ pub(crate) fn numbers(line: &str) -> Result<Vec<(String, f64)>> {
         .ok_or_else(|| format!("unexpected output of the harness: {line:?}"))
 }
 
+/// One of the numbers that a harness printed.
+fn number(seen: &[(String, f64)], key: &str) -> Result<f64> {
+    let found = seen.iter().find(|(one, _)| one == key).map(|(_, value)| *value);
+    found.ok_or_else(|| format!("the output of the harness has no {key}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

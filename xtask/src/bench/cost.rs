@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::report::{list, median, verdict};
 use super::server::Server;
-use super::{Program, harness, numbers, output};
+use super::{Program, harness, number, numbers, output};
 use crate::{Result, say};
 
 /// Single adds per second, and for how long they are measured; the harness warms up first.
@@ -105,11 +105,8 @@ fn one_turn(server: &Server, case: Case, setting: &str, workers: usize, round: u
     command.args(["cost", SECONDS]).env("DATABASE_URL", server.url(case.name));
     command.env("BENCH_RATE", RATE.to_string()).env("BENCH_POSTGRES_PID", server.pid()?.to_string());
     let seen = numbers(&output(&mut command)?)?;
-    let number = |key: &str| {
-        let found = seen.iter().find(|(one, _)| one == key).map(|(_, value)| *value);
-        found.ok_or_else(|| format!("the output of the harness has no {key}"))
-    };
-    let (cpu_ms, rate, add_ms) = (number("cpu_ms")?, number("rate")?, number("add_ms")?);
+    let (cpu_ms, rate) = (number(&seen, "cpu_ms")?, number(&seen, "rate")?);
+    let add_ms = number(&seen, "add_ms")?;
     Ok(Turn { case, workers, round, cpu_ms, rate, add_ms })
 }
 

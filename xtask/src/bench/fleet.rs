@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use super::report::{list, median, verdict};
 use super::server::Server;
-use super::{Program, harness, numbers, output};
+use super::{Program, harness, number, numbers, output};
 use crate::{Result, say};
 
 const ROUNDS: usize = 3;
@@ -213,11 +213,6 @@ impl Waiting {
         let status = self.0.wait().map_err(|error| error.to_string())?;
         status.success().then_some(()).ok_or_else(|| format!("the workers ended with {status}"))
     }
-}
-
-fn number(seen: &[(String, f64)], key: &str) -> Result<f64> {
-    let found = seen.iter().find(|(one, _)| one == key).map(|(_, value)| *value);
-    found.ok_or_else(|| format!("the output of the harness has no {key}"))
 }
 
 /// A ratio of two measurements of the same round, and its bar.

@@ -2,18 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use atta::{JobSpec, Schema, WorkerEvent, WorkerOptions};
+use atta::{JobSpec, Schema, WorkerEvent};
 use serde_json::json;
 use testkit::{Database, Proxy, wait_for};
 use tokio_postgres::Client;
 
-use crate::worker::support::{Reports, Running, options, wait_until_empty};
-
-/// Neither polls nor heartbeats happen during the test, so they neither find jobs nor change the number of queries.
-fn without_polls(db: &Database) -> WorkerOptions {
-    let rarely = Duration::from_secs(3600);
-    options(db).poll_interval(rarely).recovery_threshold(6 * rarely)
-}
+use crate::worker::support::{Reports, Running, options, wait_until_empty, without_polls};
 
 /// A worker with the task `mine` that has run a job, so that its start is complete; and the proxy in front of it.
 async fn started(db: &Database, reports: &mut Reports) -> (Running, Proxy) {

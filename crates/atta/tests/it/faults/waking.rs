@@ -2,17 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use atta::{JobSpec, RawJobSpec, WorkerOptions, WorkerUtils};
+use atta::{JobSpec, RawJobSpec, WorkerUtils};
 use serde_json::json;
 use testkit::Database;
 
-use crate::worker::support::{Reports, Running, options, wait_until_empty};
-
-/// Neither polls nor heartbeats happen during the test: a job that waits for one makes the test fail.
-fn without_polls(db: &Database) -> WorkerOptions {
-    let rarely = Duration::from_secs(3600);
-    options(db).poll_interval(rarely).recovery_threshold(6 * rarely)
-}
+use crate::worker::support::{Reports, Running, options, wait_until_empty, without_polls};
 
 /// The second of two jobs is announced while the worker handles the first, at a different point each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,18 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use atta::{Claims, JobSpec, WorkerEvent, WorkerOptions, WorkerUtils};
+use atta::{Claims, JobSpec, WorkerEvent, WorkerUtils};
 use serde_json::json;
 use testkit::{Database, wait_for};
 use tokio::sync::Semaphore;
 
-use super::support::{Reports, Running, claims, options, wait_until_empty};
-
-/// Neither polls nor heartbeats happen during the test, except at the start: a job that waits for one makes the test fail.
-fn without_polls(db: &Database) -> WorkerOptions {
-    let rarely = Duration::from_secs(3600);
-    options(db).poll_interval(rarely).recovery_threshold(6 * rarely)
-}
+use super::support::{Reports, Running, claims, options, wait_until_empty, without_polls};
 
 /// Registers a worker that does not exist. Its id comes before all others.
 async fn register_nobody(db: &Database, tasks: &str) {

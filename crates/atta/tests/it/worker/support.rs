@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use atta::{Claims, Job, Worker, WorkerContext, WorkerHandle, WorkerOptions, WorkerUtils};
 use testkit::Database;
@@ -93,6 +94,13 @@ impl Reports {
 /// Options for a database, with a task `noop` that reports and succeeds.
 pub(crate) fn options(db: &Database) -> WorkerOptions {
     WorkerOptions::default().database_url(db.url()).concurrency(4).max_pg_conn(6).claims(claims())
+}
+
+/// The same without polls and heartbeats during the test, except at the start. A job that waits for one makes the test fail,
+/// and the number of queries does not depend on time.
+pub(crate) fn without_polls(db: &Database) -> WorkerOptions {
+    let rarely = Duration::from_secs(3600);
+    options(db).poll_interval(rarely).recovery_threshold(6 * rarely)
 }
 
 /// Held claims, unless the tests run with durable claims: the guarantees of a worker apply to both.
